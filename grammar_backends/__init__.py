@@ -1,0 +1,85 @@
+"""The pluggable layer between LLM inference engines and grammar engines.
+
+One grammar protocol, engines as plugins, an automatic choice that never silently drops a constraint. Names are
+loaded on first use: importing this package loads neither torch nor an engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grammar_backends.contract import (
+        CompiledGrammar,
+        GrammarBackend,
+        GrammarKind,
+        GrammarOptions,
+        GrammarSpec,
+        StructuredOutputGrammar,
+        Vocabulary,
+        allocate_bitmask,
+    )
+    from grammar_backends.decoding import fill_bitmasks
+    from grammar_backends.kernels import apply_token_bitmask
+    from grammar_backends.plugins import PluginHost, default_host
+    from grammar_backends.selection import Selection, explain, load_backend, select_backend, validate_spec
+    from grammar_backends.tokenizers import load_vocabulary
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CompiledGrammar": "contract",
+    "GrammarBackend": "contract",
+    "GrammarKind": "contract",
+    "GrammarOptions": "contract",
+    "GrammarSpec": "contract",
+    "PluginHost": "plugins",
+    "Selection": "selection",
+    "StructuredOutputGrammar": "contract",
+    "Vocabulary": "contract",
+    "allocate_bitmask": "contract",
+    "apply_token_bitmask": "kernels",
+    "default_host": "plugins",
+    "explain": "selection",
+    "fill_bitmasks": "decoding",
+    "load_backend": "selection",
+    "load_vocabulary": "tokenizers",
+    "select_backend": "selection",
+    "validate_spec": "selection",
+}
+
+__all__ = [
+    "CompiledGrammar",
+    "GrammarBackend",
+    "GrammarKind",
+    "GrammarOptions",
+    "GrammarSpec",
+    "PluginHost",
+    "Selection",
+    "StructuredOutputGrammar",
+    "Vocabulary",
+    "__version__",
+    "allocate_bitmask",
+    "apply_token_bitmask",
+    "default_host",
+    "explain",
+    "fill_bitmasks",
+    "load_backend",
+    "load_vocabulary",
+    "select_backend",
+    "validate_spec",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

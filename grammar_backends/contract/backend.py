@@ -1,0 +1,261 @@
+"""What a backend is: the plain data that registers it, and what an engine's adapter must offer.
+
+Three lifetimes are kept apart (B2): an `Engine` lives as long as the inference engine, an `Artifact` as long as
+somebody caches it, a `Matcher` as long as one request. `GrammarBackend` and `CompiledGrammar` are what callers see:
+they add, once for every engine, the checks and the semantics that no adapter has to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from grammar_backends.contract.bitmask import Bitmask
+from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar
+from grammar_backends.contract.spec import GrammarKind, GrammarSpec
+from grammar_backends.contract.vocabulary import Vocabulary
+from grammar_backends.errors import (
+    CompileError,
+    DeadEnd,
+    GrammarBackendsError,
+    GrammarError,
+    PluginError,
+    SpecError,
+    UnsupportedFeature,
+    VocabularyError,
+    trim,
+)
+
+__all__ = [
+    "API_VERSION",
+    "BackendSpec",
+    "Capabilities",
+    "CompiledGrammar",
+    "Engine",
+    "GrammarBackend",
+]
+
+API_VERSION = 1
+"""The version of the plugin interface; a plugin made for another one is recorded as incompatible."""
+
+TagForm = Literal["legacy", "format"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine enforces, as plain data. What is not declared is refused before the engine sees it.
+
+    Attributes:
+        kinds: the kinds of constraint.
+        syntaxes: how a grammar may be written: "ebnf", "lark", "gbnf".
+        structural_tags: which forms of structural tag: "legacy" (structures and triggers), "format".
+        mask: "full" when a row has exactly the tokens that validate accepts; "canonical" when it may leave out
+            other spellings of forced text (A12).
+        forced_tokens, forced_bytes: whether forced continuations can be asked for (I1).
+        compact_whitespace: whether ``whitespace="compact"`` is enforced (B5).
+        closed_objects: whether ``additional_properties="closed"`` is enforced.
+        support: measured tables of what the engine enforces inside schemas, patterns and grammars, as
+            ``package:file.json``; None when the engine itself refuses whatever it would not enforce.
+    """
+
+    kinds: frozenset[GrammarKind]
+    syntaxes: frozenset[str] = frozenset()
+    structural_tags: frozenset[TagForm] = frozenset()
+    mask: Literal["full", "canonical"] = "full"
+    forced_tokens: bool = False
+    forced_bytes: bool = False
+    compact_whitespace: bool = False
+    closed_objects: bool = False
+    support: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """How a plugin registers a backend: frozen data; making one imports no engine.
+
+    Attributes:
+        name: unique, lower case, words joined by "-".
+        factory: ``"package.module:attribute"`` of a callable ``(vocabulary, options) -> Engine``, imported when
+            the backend is first used.
+        api_version: the `API_VERSION` that the plugin was written for.
+        capabilities: what it enforces.
+        priority: place in the automatic chain, lower first; None: never chosen automatically (C2.8).
+        distribution: the distribution whose version is shown, for messages about the plugin.
+        engine: the distribution of the engine below, for its version; `distribution` when absent.
+    """
+
+    name: str
+    factory: str
+    api_version: int
+    capabilities: Capabilities
+    priority: int | None = None
+    distribution: str = ""
+    engine: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)*", self.name):
+            raise PluginError(f"backend name {self.name!r} is not lower-case words joined by '-'")
+        if not re.fullmatch(r"[\w.]+:[\w.]+", self.factory):
+            raise PluginError(f"factory {self.factory!r} of backend {self.name} is not 'package.module:attribute'")
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """What a plugin's factory returns: compiles, without policy. Thread-safe."""
+
+    version: str
+    """The version of the engine below."""
+
+    def compile(self, spec: GrammarSpec) -> Artifact:
+        """Compile a spec that the declared capabilities cover; slow, called from any thread.
+
+        Raises:
+            SpecError: the engine finds the spec malformed or unsatisfiable.
+            UnsupportedFeature: the engine would not enforce all of it.
+        """
+        ...
+
+
+class CompiledGrammar:
+    """A compiled spec: immutable, cacheable, shared by requests and threads (B2).
+
+    Attributes:
+        spec: what was compiled.
+        backend: the backend that compiled it.
+    """
+
+    __slots__ = ("_artifact", "_filler", "_vocabulary", "backend", "spec")
+
+    def __init__(self, spec: GrammarSpec, backend: GrammarBackend, artifact: Artifact) -> None:
+        self.spec = spec
+        self.backend = backend
+        self._artifact = artifact
+        self._vocabulary = backend.vocabulary
+        self._filler = backend.engine if isinstance(backend.engine, BatchFiller) else None
+
+    def new_grammar(
+        self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None
+    ) -> Grammar:
+        """A grammar in its initial state for one request, in microseconds (A23).
+
+        Args:
+            stop_token_ids: replaces the vocabulary's stop ids for this request (A10); None or empty keeps them.
+            max_rollback: steps that can be taken back; None is unbounded. For speculation at least one more than
+                the number of draft tokens (A27).
+
+        Raises:
+            VocabularyError: a stop id outside the vocabulary.
+            ValueError: a negative `max_rollback`.
+        """
+        vocabulary = self._vocabulary
+        stops = frozenset(stop_token_ids) if stop_token_ids else vocabulary.stop_set
+        if stop_token_ids:
+            for id_ in stops:
+                if not 0 <= id_ < vocabulary.size:
+                    raise VocabularyError(f"stop id {id_} is outside 0..{vocabulary.size - 1}")
+        if max_rollback is not None and max_rollback < 0:
+            raise ValueError(f"max_rollback must be at least 0, not {max_rollback}")
+        return Grammar(self._artifact, vocabulary, stops, max_rollback, self._filler)
+
+    def __repr__(self) -> str:
+        return f"<CompiledGrammar {self.spec} by {self.backend.name}>"
+
+
+@dataclass(slots=True)
+class GrammarBackend:
+    """One engine with one vocabulary, behind the layer's checks. Thread-safe.
+
+    Attributes:
+        spec: what the plugin registered.
+        engine: the plugin's own object.
+        vocabulary: whose rows it fills.
+        judge: raises for a spec that the engine would not enforce; set by whoever loads the backend.
+    """
+
+    spec: BackendSpec
+    engine: Engine
+    vocabulary: Vocabulary
+    judge: Callable[[GrammarSpec], None]
+    _destroyed: bool = field(default=False, init=False)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def version(self) -> str:
+        return self.engine.version
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.spec.capabilities
+
+    def compile_grammar(self, spec: GrammarSpec) -> CompiledGrammar:
+        """Compile a spec; slow, callable from any thread.
+
+        Raises:
+            SpecError: malformed, or nothing could ever satisfy it (B12).
+            UnsupportedFeature: this engine would not enforce all of it.
+            CompileError: the engine failed.
+        """
+        if self._destroyed:
+            raise CompileError(f"backend {self.name} was destroyed", backend=self.name)
+        self.judge(spec)
+        try:
+            artifact = self.engine.compile(spec)
+        except SpecError as error:
+            error.backend = error.backend or f"{self.name} {self.version}"
+            raise
+        except GrammarBackendsError:
+            raise
+        except Exception as error:
+            raise CompileError(
+                f"{self.name} {self.version} failed on {spec}: {type(error).__name__}: {trim(str(error))}",
+                backend=self.name,
+            ) from error
+        compiled = CompiledGrammar(spec, self, artifact)
+        self._check_first_mask(compiled)
+        return compiled
+
+    def _check_first_mask(self, compiled: CompiledGrammar) -> None:
+        """Compile-time satisfiability (B12): the first row must allow something."""
+        try:
+            compiled.new_grammar().fill_bitmask(np.empty((1, self.vocabulary.words), dtype=np.int32), 0)
+        except DeadEnd:
+            raise SpecError(
+                f"{compiled.spec.kind}: no text of this vocabulary satisfies it", backend=f"{self.name} {self.version}"
+            ) from None
+        except GrammarError as error:
+            raise CompileError(f"{self.name} {self.version}: {error}", backend=self.name) from error
+
+    def destroy(self) -> None:
+        """Release native objects; a second call does nothing (B13). Call it after the last compile has ended."""
+        if self._destroyed:
+            return
+        self._destroyed = True
+        close = getattr(self.engine, "close", None)
+        if close is not None:
+            close()
+
+
+def unsupported_kind(spec: GrammarSpec, backend: BackendSpec) -> UnsupportedFeature | None:
+    """Why a backend's declared capabilities do not cover the kind of this spec; None when they do (B4, B10)."""
+    capabilities = backend.capabilities
+    if spec.kind not in capabilities.kinds:
+        return UnsupportedFeature(f"{backend.name} does not enforce {spec.kind}", keyword=spec.kind.value)
+    if spec.kind is GrammarKind.STRUCTURAL_TAG:
+        form: TagForm = "format" if "format" in spec.value else "legacy"
+        if form not in capabilities.structural_tags:
+            return UnsupportedFeature(f"{backend.name} does not enforce structural tags in the {form} form", keyword=form)
+    json_kind = spec.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT, GrammarKind.STRUCTURAL_TAG)
+    if json_kind and spec.options.whitespace == "compact" and not capabilities.compact_whitespace:
+        return UnsupportedFeature(f'{backend.name} does not enforce whitespace="compact"', keyword="whitespace")
+    if json_kind and spec.options.additional_properties == "closed" and not capabilities.closed_objects:
+        return UnsupportedFeature(
+            f'{backend.name} does not enforce additional_properties="closed"', keyword="additional_properties"
+        )
+    return None

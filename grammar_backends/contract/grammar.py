@@ -1,0 +1,418 @@
+"""A grammar during one request: the protocol that inference engines use, the five primitives that an engine's
+adapter writes, and `Grammar`, the one implementation of the former over the latter.
+
+All semantics that no adapter should have to know live in `Grammar`: token bounds, the stop set, termination, what
+counts as a step, rollback limits, dead ends and sticky errors. Every backend, also a stranger's, therefore has the
+same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from grammar_backends.contract.bitmask import Bitmask, BitmaskRow, BitmaskTensor, check_rows
+from grammar_backends.contract.vocabulary import Vocabulary
+from grammar_backends.errors import DeadEnd, GrammarError, UnsupportedFeature, trim
+
+__all__ = ["Artifact", "BatchFiller", "Grammar", "Matcher", "StructuredOutputGrammar"]
+
+
+@runtime_checkable
+class StructuredOutputGrammar(Protocol):
+    """What an inference engine sees: the state of one request. Used by one thread at a time (A24).
+
+    *History* is the list of accepted tokens, a stop token included; its length is `num_accepted`.
+    """
+
+    def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
+        """Advance over all of `tokens`, or change nothing (A1).
+
+        ::
+
+            terminated              -> True, no change (A3)
+            errored                 -> False
+            tokens end at the first legal stop token; later ones are ignored (A2)
+            any of them is illegal, negative or out of range -> False, no change (A6, A7)
+            otherwise               -> history grows by the tokens up to that stop token; True
+
+        Never raises on token content (A20). `request_id` is used only in messages (A35).
+        """
+        ...
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The longest prefix that `accept_tokens` would apply entirely; a legal stop token is its last element.
+
+        Pure (A8). `[]` when terminated or errored (A3, A19).
+        """
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Return exactly to the state `num_tokens` steps ago (A15); a stop token is one step (A16).
+
+        Raises:
+            ValueError: negative, more than `num_accepted`, or beyond `max_rollback`; nothing changes (A17).
+        """
+        ...
+
+    def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
+        """Write which tokens may come next into the whole of one row; its previous content is never read (A12).
+
+        ::
+
+            terminated   -> only the stop tokens (A13)
+            errored      -> raises GrammarError (A19)
+            no legal token and not accepting -> sticky error, raises DeadEnd (A14)
+
+        Args:
+            bitmask: CPU int32 ``[rows, ceil(width / 32)]``.
+            row: which row to write.
+
+        Returns:
+            False when the row is all ones, so that applying it changes nothing.
+
+        Raises:
+            BitmaskError: wrong shape, dtype, device, layout or row (A20).
+        """
+        ...
+
+    def is_terminated(self) -> bool:
+        """Whether a stop token was accepted (A11). A finished grammar that was not stopped is accepting only."""
+        ...
+
+    def reset(self) -> None:
+        """Return to the initial state; clears termination, error, counters and history (A18)."""
+        ...
+
+
+class Matcher(Protocol):
+    """What a plugin writes for one request: primitives over text tokens, no policy.
+
+    The layer calls it with valid ids of text or named tokens only: never a stop token, never a negative id, never an
+    id beyond the vocabulary, never a rollback beyond what was consumed, and nothing after an exception.
+
+    Attributes (optional):
+        fills_stop_tokens: True when `fill_row` itself sets the vocabulary's stop bits exactly while accepting.
+
+    Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_tokens() -> list[int]``,
+    ``forced_bytes() -> bytes``.
+    """
+
+    def consume(self, tokens: Sequence[int]) -> int:
+        """Advance over the longest legal prefix and return its length."""
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last `num_tokens` consumed tokens."""
+        ...
+
+    def fill_row(self, row: BitmaskRow) -> None:
+        """Write every word of the row: a bit is set when that token may come next."""
+        ...
+
+    def is_accepting(self) -> bool:
+        """Whether the text so far is complete."""
+        ...
+
+    def fork(self) -> Matcher:
+        """An independent matcher in the same state."""
+        ...
+
+
+class Artifact(Protocol):
+    """A compiled spec inside an engine's adapter: immutable, used from any thread."""
+
+    def new_matcher(self) -> Matcher:
+        """A matcher in the initial state; must cost microseconds (A23)."""
+        ...
+
+
+@runtime_checkable
+class BatchFiller(Protocol):
+    """Optional for an engine's adapter: fills the rows of many matchers in one native call."""
+
+    def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
+        """As `Matcher.fill_row` of each matcher on its row, stop bits included.
+
+        Whatever it raises, the caller fills those rows again one by one, to find whose fault it was.
+        """
+        ...
+
+
+class Grammar:
+    """`StructuredOutputGrammar` over a `Matcher`. Made by `CompiledGrammar.new_grammar`."""
+
+    __slots__ = (
+        "_artifact",
+        "_error",
+        "_filler",
+        "_floor",
+        "_matcher",
+        "_native_stops",
+        "_num_accepted",
+        "_size",
+        "_stops",
+        "_terminated",
+        "_vocabulary",
+        "_words",
+        "max_rollback",
+    )
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        vocabulary: Vocabulary,
+        stops: frozenset[int],
+        max_rollback: int | None,
+        filler: BatchFiller | None = None,
+    ) -> None:
+        self._artifact = artifact
+        self._vocabulary = vocabulary
+        self._size = vocabulary.size
+        self._words = vocabulary.words
+        self._stops = stops
+        self.max_rollback = max_rollback
+        self._matcher = matcher = artifact.new_matcher()
+        self._native_stops = stops == vocabulary.stop_set and getattr(matcher, "fills_stop_tokens", False)
+        self._filler = filler if self._native_stops else None
+        self._num_accepted = 0
+        self._floor = 0  # the earliest step that a bounded rollback can still reach
+        self._terminated = False
+        self._error: GrammarError | None = None
+
+    @property
+    def num_accepted(self) -> int:
+        """Length of the history, the stop token included (A4, A22)."""
+        return self._num_accepted
+
+    @property
+    def error(self) -> GrammarError | None:
+        """The sticky error, or None (A19). A dead end goes when it is rolled back, any other only by `reset`."""
+        return self._error
+
+    @property
+    def words(self) -> int:
+        """int32 words in the rows that it fills."""
+        return self._words
+
+    @property
+    def batch(self) -> tuple[BatchFiller, Matcher] | None:
+        """Who can fill its row together with others, and the matcher to hand over; None when it must fill alone."""
+        if self._filler is None or self._terminated or self._error is not None:
+            return None
+        return self._filler, self._matcher
+
+    def is_terminated(self) -> bool:
+        return self._terminated
+
+    def is_accepting(self) -> bool:
+        """Whether a stop token would be legal now; False once terminated or errored."""
+        if self._terminated or self._error is not None:
+            return False
+        try:
+            return self._matcher.is_accepting()
+        except Exception as error:
+            self._fail(error)
+            return False
+
+    def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
+        if self._terminated:
+            return True
+        if self._error is not None:
+            return False
+        end = len(tokens)
+        stop = False
+        if end == 1:
+            token = tokens[0]
+            if token in self._stops:
+                end, stop = 0, True
+            elif not 0 <= token < self._size:
+                return False
+        elif end:
+            tokens = list(tokens)
+            end, stop = self._text_run(tokens)
+            if end < len(tokens) and not stop:
+                return False
+            tokens = tokens[:end]
+        if end:
+            try:
+                consumed = self._matcher.consume(tokens)
+                if consumed != end:
+                    if consumed:
+                        self._matcher.rollback(consumed)
+                    return False
+            except Exception as error:
+                self._fail(error)
+                return False
+        if stop:
+            if not self.is_accepting():
+                if end and self._error is None:
+                    self._matcher.rollback(end)
+                return False
+            self._terminated = True
+            end += 1
+        self._num_accepted += end
+        if self.max_rollback is not None:
+            self._floor = max(self._floor, self._num_accepted - self.max_rollback)
+        return True
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        if self._terminated or self._error is not None or not len(tokens):
+            return []
+        tokens = list(tokens)
+        end, stop = self._text_run(tokens)
+        try:
+            if stop:
+                return self._validate_with_stop(tokens, end)
+            validate = getattr(self._matcher, "validate", None)
+            if validate is not None:
+                return tokens[: validate(tokens[:end])]
+            consumed = self._matcher.consume(tokens[:end])
+            if consumed:
+                self._matcher.rollback(consumed)
+            return tokens[:consumed]
+        except Exception as error:
+            self._fail(error)
+            return []
+
+    def _validate_with_stop(self, tokens: list[int], end: int) -> list[int]:
+        consumed = self._matcher.consume(tokens[:end]) if end else 0
+        legal_stop = consumed == end and self._matcher.is_accepting()
+        if consumed:
+            self._matcher.rollback(consumed)
+        return tokens[: consumed + legal_stop]
+
+    def _text_run(self, tokens: Sequence[int]) -> tuple[int, bool]:
+        """How many leading tokens are for the matcher, and whether a stop token follows them."""
+        for index, token in enumerate(tokens):
+            if token in self._stops:
+                return index, True
+            if not 0 <= token < self._size:
+                return index, False
+        return len(tokens), False
+
+    def rollback(self, num_tokens: int) -> None:
+        if not num_tokens:
+            return
+        if num_tokens < 0:
+            raise ValueError(f"cannot roll back {num_tokens} tokens")
+        if num_tokens > self._num_accepted - self._floor:
+            limit = f", max_rollback is {self.max_rollback}" if self._floor else ""
+            raise ValueError(f"cannot roll back {num_tokens} of {self._num_accepted} accepted tokens{limit}")
+        text_tokens = num_tokens - self._terminated
+        if text_tokens and not self._is_lost():
+            try:
+                self._matcher.rollback(text_tokens)
+            except Exception as error:
+                self._fail(error)
+        self._terminated = False
+        self._num_accepted -= num_tokens
+        if isinstance(self._error, DeadEnd):
+            self._error = None
+
+    def _is_lost(self) -> bool:
+        # After an engine's own failure its state means nothing; a dead end is a state like any other.
+        return self._error is not None and not isinstance(self._error, DeadEnd)
+
+    def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
+        view = Bitmask.of(bitmask)
+        if not 0 <= row < len(view.rows) or view.array.shape[1] != self._words:
+            check_rows(view, (row,), self._words)
+        target = view.rows[row]
+        if self._terminated or self._error is not None:
+            self._fill_without_matcher(target)
+            return True
+        try:
+            self._matcher.fill_row(target)
+        except Exception as error:
+            raise self._fail(error) from error
+        return self.finish_row(target)
+
+    def finish_row(self, row: BitmaskRow) -> bool:
+        """What remains after the matcher wrote a row: stop bits, dead end (A9, A14). Returns as `fill_bitmask`."""
+        if not self._native_stops:
+            self._write_stops(row)
+        memory = row.memory
+        first = memory[0]
+        if first == 0:
+            if memory == row.bitmask.zeros:
+                self._error = DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens")
+                raise self._error
+            return True
+        return first != -1 or bool((row.array != -1).any())
+
+    def _fill_without_matcher(self, row: BitmaskRow) -> None:
+        if self._error is not None:
+            raise self._error
+        row.array.fill(0)
+        self._set_stops(row, allowed=True)
+
+    def _write_stops(self, row: BitmaskRow) -> None:
+        array = row.array
+        for id_ in self._vocabulary.stop_ids:
+            array[id_ >> 5] &= ~_BIT[id_ & 31]
+        self._set_stops(row, allowed=self._matcher.is_accepting())
+
+    def _set_stops(self, row: BitmaskRow, *, allowed: bool) -> None:
+        array = row.array
+        for id_ in self._stops:
+            if allowed:
+                array[id_ >> 5] |= _BIT[id_ & 31]
+            else:
+                array[id_ >> 5] &= ~_BIT[id_ & 31]
+
+    def reset(self) -> None:
+        self._matcher = self._artifact.new_matcher()
+        self._num_accepted = 0
+        self._floor = 0
+        self._terminated = False
+        self._error = None
+
+    def fork(self) -> Grammar:
+        """An independent grammar in the same state, history included (A23)."""
+        copy = Grammar.__new__(Grammar)
+        for name in Grammar.__slots__:
+            setattr(copy, name, getattr(self, name))
+        copy._matcher = self._artifact.new_matcher() if self._is_lost() else self._matcher.fork()
+        return copy
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens that must come next, in the tokenizer's own encoding; [] when nothing is forced (I1).
+
+        Raises:
+            UnsupportedFeature: the engine cannot tell.
+        """
+        tokens: list[int] = self._forced("forced_tokens", [])
+        return tokens
+
+    def forced_bytes(self) -> bytes:
+        """Bytes that must come next; b"" when nothing is forced (I1).
+
+        Raises:
+            UnsupportedFeature: the engine cannot tell.
+        """
+        forced: bytes = self._forced("forced_bytes", b"")
+        return forced
+
+    def _forced(self, method: str, nothing: Any) -> Any:
+        ask = getattr(self._matcher, method, None)
+        if ask is None:
+            raise UnsupportedFeature(f"this backend does not know {method.replace('_', ' ')}", keyword=method)
+        if self._terminated or self._error is not None:
+            return nothing
+        try:
+            return ask()
+        except Exception as error:
+            self._fail(error)
+            return nothing
+
+    def _fail(self, error: Exception) -> GrammarError:
+        """Enter the sticky error state (A19): from here on nothing looks like success."""
+        if isinstance(error, GrammarError):
+            self._error = error
+        else:
+            self._error = GrammarError(f"the engine failed: {type(error).__name__}: {trim(str(error))}")
+        return self._error
+
+
+_BIT = [1 << bit for bit in range(31)] + [-(1 << 31)]

@@ -1,0 +1,289 @@
+"""What a request asks for: its kind, its content in a canonical form, and the options that change its meaning.
+
+A `GrammarSpec` is frozen and hashable; `key` is the same text in every process for the same meaning, so that
+caches, logs and ranks agree on it (B3). Making a spec checks only what its kind can be: the front end
+(`grammar_backends.selection.validate_spec`) judges the content.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from grammar_backends.errors import SpecError
+
+__all__ = ["GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "JSON", "parse_json"]
+
+JSON = Any
+"""A value as `json.loads` returns it."""
+
+GrammarSyntax = Literal["auto", "ebnf", "lark", "gbnf"]
+SYNTAXES: tuple[GrammarSyntax, ...] = ("auto", "ebnf", "lark", "gbnf")
+
+
+class GrammarKind(enum.Enum):
+    """The six kinds of constraint (B3)."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    CHOICE = "choice"
+    GRAMMAR = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarOptions:
+    """What changes the meaning of a spec; part of its key (B3, B5).
+
+    Attributes:
+        whitespace: "any" allows JSON white space between JSON tokens; "compact" allows none. An override: no
+            key inside a schema can loosen it.
+        additional_properties: "schema" follows the schema, where an absent `additionalProperties` means open;
+            "closed" treats an absent one as false.
+        json_object_only: what the kind `json_object` means: True only objects, False any JSON value.
+    """
+
+    whitespace: Literal["any", "compact"] = "any"
+    additional_properties: Literal["schema", "closed"] = "schema"
+    json_object_only: bool = True
+
+    def __post_init__(self) -> None:
+        _one_of("whitespace", self.whitespace, ("any", "compact"))
+        _one_of("additional_properties", self.additional_properties, ("schema", "closed"))
+        if not isinstance(self.json_object_only, bool):
+            raise SpecError(f"option json_object_only must be a boolean, not {self.json_object_only!r}")
+
+
+def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise SpecError(f"option {name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSpec:
+    """A parsed request. Make one with the constructors named after the kinds.
+
+    Attributes:
+        kind: which constraint.
+        text: the canonical content: JSON text for schemas, choices and tags; the pattern; the grammar; "" for
+            json_object.
+        syntax: how a grammar is written; "auto" detects it (B9). "auto" for every other kind.
+        options: what else changes the meaning.
+    """
+
+    kind: GrammarKind
+    text: str
+    syntax: GrammarSyntax = "auto"
+    options: GrammarOptions = field(default_factory=GrammarOptions)
+
+    @property
+    def key(self) -> str:
+        """A digest of the meaning: equal for equal specs, in every process."""
+        return _digest(self)
+
+    @property
+    def value(self) -> JSON:
+        """The content as Python data: the schema, list of choices or tag; the text itself for other kinds."""
+        if self.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.CHOICE, GrammarKind.STRUCTURAL_TAG):
+            return json.loads(self.text)
+        return self.text
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key[:12]} ({len(self.text)} characters)"
+
+    @classmethod
+    def json_schema(cls, schema: JSON, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """Text that is JSON and valid under `schema` (a dict, a bool, or the JSON text of one).
+
+        Raises:
+            SpecError: the text is not JSON (line:column), or the schema is not an object or a boolean (D4).
+        """
+        value = parse_json(schema, "json_schema")
+        if not isinstance(value, (dict, bool)):
+            raise SpecError(f"json_schema: a schema is an object or a boolean, not {_json_type(value)}", pointer="")
+        return cls(GrammarKind.JSON_SCHEMA, _canonical(value, "json_schema"), options=options or GrammarOptions())
+
+    @classmethod
+    def json_object(cls, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """Any JSON object (or any JSON value with `json_object_only=False`; B4)."""
+        return cls(GrammarKind.JSON_OBJECT, "", options=options or GrammarOptions())
+
+    @classmethod
+    def regex(cls, pattern: str, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """Text that the pattern matches from its first to its last character.
+
+        Raises:
+            SpecError: the pattern is not text, holds a NUL character (D6) or a lone surrogate.
+        """
+        return cls(GrammarKind.REGEX, _text(pattern, "regex"), options=options or GrammarOptions())
+
+    @classmethod
+    def choice(cls, choices: Sequence[str], *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """Exactly one of the strings. Duplicates are removed; the empty string is allowed (D2).
+
+        Raises:
+            SpecError: not a list of strings, empty, or a string with a lone surrogate.
+        """
+        if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
+            raise SpecError(f"choice: a list of strings is needed, not {_json_type(choices)}")
+        if not choices:
+            raise SpecError("choice: the list is empty, so that no text would be allowed")
+        for index, item in enumerate(choices):
+            if not isinstance(item, str):
+                raise SpecError(f"choice: a string is needed, not {_json_type(item)}", pointer=f"/{index}")
+        return cls(
+            GrammarKind.CHOICE,
+            _canonical(list(dict.fromkeys(choices)), "choice"),
+            options=options or GrammarOptions(),
+        )
+
+    @classmethod
+    def grammar(
+        cls, text: str, syntax: GrammarSyntax = "auto", *, options: GrammarOptions | None = None
+    ) -> GrammarSpec:
+        """Text of a context-free language, written in EBNF, GBNF or Lark.
+
+        Raises:
+            SpecError: the grammar is blank (D3), or the syntax is unknown.
+        """
+        if syntax not in SYNTAXES:
+            raise SpecError(f"grammar: syntax must be one of {', '.join(SYNTAXES)}, not {syntax!r}")
+        if not _text(text, "grammar").strip():
+            raise SpecError("grammar: the text is blank")
+        return cls(GrammarKind.GRAMMAR, text, syntax, options or GrammarOptions())
+
+    @classmethod
+    def structural_tag(cls, tag: JSON, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """Free text with tagged regions that are constrained: the legacy form (`structures` and `triggers`) or
+        the newer one (`format`).
+
+        Raises:
+            SpecError: not JSON, not an object, or neither form (D8).
+        """
+        value = parse_json(tag, "structural_tag")
+        if not isinstance(value, dict):
+            raise SpecError(f"structural_tag: an object is needed, not {_json_type(value)}", pointer="")
+        if "format" not in value and not ("structures" in value and "triggers" in value):
+            raise SpecError(
+                "structural_tag: neither form was recognised",
+                pointer="",
+                hint='Give "format", or "structures" together with "triggers"',
+            )
+        return cls(GrammarKind.STRUCTURAL_TAG, _canonical(value, "structural_tag"), options=options or GrammarOptions())
+
+    @classmethod
+    def from_openai(
+        cls, response_format: Mapping[str, JSON], *, options: GrammarOptions | None = None
+    ) -> GrammarSpec | None:
+        """The constraint of an OpenAI-style `response_format`; None for `{"type": "text"}`.
+
+        Raises:
+            SpecError: an unknown type, or a `json_schema` without its schema.
+        """
+        kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+        if kind == "text":
+            return None
+        if kind == "json_object":
+            return cls.json_object(options=options)
+        if kind == "json_schema":
+            holder = response_format.get("json_schema")
+            if not isinstance(holder, Mapping) or "schema" not in holder:
+                raise SpecError("response_format: the schema is missing", pointer="/json_schema/schema")
+            return cls.json_schema(holder["schema"], options=options)
+        if kind == "structural_tag":
+            return cls.structural_tag({k: v for k, v in response_format.items() if k != "type"}, options=options)
+        raise SpecError(
+            f"response_format: unknown type {kind!r}",
+            pointer="/type",
+            hint="Known types: text, json_object, json_schema, structural_tag",
+        )
+
+    @classmethod
+    def from_pydantic(cls, model: type, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """JSON that validates as this pydantic model.
+
+        Raises:
+            SpecError: the class is not a pydantic model.
+        """
+        make = getattr(model, "model_json_schema", None)
+        if make is None:
+            raise SpecError(f"from_pydantic: {model!r} is not a pydantic model")
+        return cls.json_schema(make(), options=options)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(spec: GrammarSpec) -> str:
+    options = spec.options
+    parts = [
+        spec.kind.value,
+        spec.syntax,
+        options.whitespace,
+        options.additional_properties,
+        str(options.json_object_only),
+        spec.text,
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def parse_json(value: JSON, what: str) -> JSON:
+    """JSON text or bytes to data; data is passed through.
+
+    Raises:
+        SpecError: not JSON (line:column), blank, or nested too deep for the parser.
+    """
+    if not isinstance(value, (str, bytes, bytearray)):
+        return value
+    try:
+        return json.loads(value, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        wrong = "the text is blank" if not value.strip() else f"not JSON: {error.msg}"
+        raise SpecError(f"{what}: {wrong}", line=error.lineno, column=error.colno) from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{what}: not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise SpecError(f"{what}: nested too deep") from None
+    except ValueError as error:
+        raise SpecError(f"{what}: not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> JSON:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _canonical(value: JSON, what: str) -> str:
+    # Property order is part of the meaning (the engines emit properties in schema order), so keys stay unsorted.
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise SpecError(f"{what}: nested too deep") from None
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{what}: not representable as JSON: {error}") from None
+    return _text(text, what, nul_allowed=True)
+
+
+def _text(value: str, what: str, *, nul_allowed: bool = False) -> str:
+    if not isinstance(value, str):
+        raise SpecError(f"{what}: text is needed, not {_json_type(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{what}: lone surrogate {value[error.start]!r} at character {error.start}") from None
+    if not nul_allowed and "\0" in value:
+        raise SpecError(f"{what}: NUL character at character {value.index(chr(0))}")
+    return value
+
+
+def _json_type(value: object) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
+    return cast("dict[type, str]", names).get(type(value), f"a Python {type(value).__name__}")

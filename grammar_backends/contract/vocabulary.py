@@ -1,0 +1,184 @@
+"""A model's vocabulary as grammar engines need it: token id to bytes, special ids, stop ids, row width.
+
+One `Vocabulary` serves every backend of an engine, so that all rows have one width and special tokens never match
+text on any of them (A29, B6, B7). The readers for real tokenizers live in `grammar_backends.tokenizers`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from grammar_backends.contract.bitmask import row_words
+from grammar_backends.errors import VocabularyError
+
+__all__ = ["Vocabulary"]
+
+
+class Vocabulary:
+    """Token ids and their bytes. Immutable; share one object between backends and threads.
+
+    Attributes:
+        size: ids that the tokenizer knows: 0 .. size - 1.
+        width: ids that a row covers: the model's padded vocabulary size, at least `size`. Padded ids are never
+            allowed.
+        words: int32 words in a row, ``ceil(width / 32)``.
+        special_ids: control tokens. They never match text; a grammar must name one to allow it (A29).
+        stop_ids: end-of-sequence ids, in order; a request may bring its own (A10). Always special.
+        stop_set: the same as a set.
+        special_names: the text by which a grammar can name a special token, by id.
+        name: what messages call it.
+        canonical: True when `encode` gives the model's own tokenisation; forced tokens are offered only then (I1).
+        source: the tokenizer it was read from, for a backend that has its own way to read that; None otherwise.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        *,
+        special_ids: Collection[int],
+        stop_ids: Collection[int],
+        width: int | None = None,
+        special_names: Mapping[int, str] | None = None,
+        encode: Callable[[str], list[int]] | None = None,
+        name: str = "vocabulary",
+        source: Any = None,
+    ) -> None:
+        self._tokens = tuple(bytes(token) for token in tokens)
+        self.size = len(self._tokens)
+        self.width = self.size if width is None else width
+        self.stop_ids = tuple(dict.fromkeys(stop_ids))
+        self.stop_set = frozenset(self.stop_ids)
+        self.special_ids = frozenset(special_ids) | self.stop_set
+        self.words = row_words(self.width)
+        self.name = name
+        self.canonical = encode is not None
+        self.source = source
+        self._check()
+        self.special_names = {
+            id_: (special_names or {}).get(id_) or self._tokens[id_].decode("utf-8", "replace") or f"<|token_{id_}|>"
+            for id_ in sorted(self.special_ids)
+        }
+        self._encode = encode or self._encode_greedily
+
+    def _check(self) -> None:
+        if not self._tokens:
+            raise VocabularyError("a vocabulary needs at least one token")
+        if self.width < self.size:
+            raise VocabularyError(f"width {self.width} is below the number of tokens, {self.size}")
+        if not self.stop_ids:
+            raise VocabularyError("no stop token is known", hint="Give stop_ids: without one no request could end")
+        for id_ in self.special_ids:
+            if not 0 <= id_ < self.size:
+                raise VocabularyError(f"special or stop id {id_} is outside 0..{self.size - 1}")
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary {self.name}: {self.size} tokens, width {self.width}, stop ids {list(self.stop_ids)}>"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token; of a special token, the bytes of its name.
+
+        Raises:
+            VocabularyError: the id is outside ``0 .. width - 1``.
+        """
+        if 0 <= token_id < self.size:
+            return self._tokens[token_id] or self.special_names.get(token_id, "").encode()
+        if 0 <= token_id < self.width:
+            return b""
+        raise VocabularyError(f"token id {token_id} is outside 0..{self.width - 1}")
+
+    def decode(self, token_ids: Iterable[int]) -> bytes:
+        """The text that tokens stand for: special tokens contribute nothing."""
+        tokens = self.text_tokens
+        return b"".join(tokens[id_] for id_ in token_ids if 0 <= id_ < self.size)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokenizer's own encoding of plain text: special names inside it are text, nothing is added around it.
+
+        Raises:
+            VocabularyError: the text cannot be spelled with this vocabulary.
+        """
+        return self._encode(text)
+
+    @functools.cached_property
+    def text_tokens(self) -> tuple[bytes, ...]:
+        """The bytes by which each id matches text, for ids ``0 .. size - 1``: empty for special tokens."""
+        return tuple(b"" if id_ in self.special_ids else token for id_, token in enumerate(self._tokens))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of everything a compiled grammar depends on (B3, B6): equal content, equal fingerprint."""
+        digest = hashlib.sha256(repr((self.width, self.size, sorted(self.special_names.items()), self.stop_ids)).encode())
+        for token in self.text_tokens:
+            digest.update(len(token).to_bytes(4, "little") + token)
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def _ids_by_bytes(self) -> dict[bytes, int]:
+        # The first id wins, as in every tokenizer with duplicate byte strings that was looked at.
+        table: dict[bytes, int] = {}
+        for id_, token in enumerate(self.text_tokens):
+            if token:
+                table.setdefault(token, id_)
+        return table
+
+    def _encode_greedily(self, text: str) -> list[int]:
+        table, data, ids, start = self._ids_by_bytes, text.encode(), [], 0
+        longest = max(map(len, table), default=0)
+        while start < len(data):
+            for end in range(min(len(data), start + longest), start, -1):
+                if (id_ := table.get(data[start:end])) is not None:
+                    ids.append(id_)
+                    start = end
+                    break
+            else:
+                raise VocabularyError(f"{self.name} has no token for byte {data[start]:#04x}")
+        return ids
+
+    # The readers sit in a layer above; importing them here, on use, keeps one obvious place for a constructor.
+
+    @classmethod
+    def from_bytes(
+        cls,
+        tokens: Sequence[bytes],
+        special_ids: Collection[int],
+        stop_ids: Collection[int],
+        width: int | None = None,
+        **more: Any,
+    ) -> Vocabulary:
+        """A vocabulary from a list of byte strings, indexed by token id; `more` as for the class."""
+        return cls(tokens, special_ids=special_ids, stop_ids=stop_ids, width=width, **more)
+
+    @classmethod
+    def from_huggingface(
+        cls, tokenizer: Any, *, width: int | None = None, stop_ids: Collection[int] | None = None
+    ) -> Vocabulary:
+        """A `tokenizers.Tokenizer` or a fast tokenizer of transformers.
+
+        Args:
+            tokenizer: byte-level or byte-fallback; its own decoding is reproduced for every id.
+            width: the model's vocabulary size when it is padded beyond the tokenizer's.
+            stop_ids: end-of-sequence ids; found from the tokenizer when absent.
+
+        Raises:
+            VocabularyError: a slow tokenizer, or a decoder that is not known.
+        """
+        from grammar_backends.tokenizers.huggingface import read_huggingface
+
+        return read_huggingface(tokenizer, width=width, stop_ids=stop_ids)
+
+    @classmethod
+    def from_mistral(cls, tokenizer: Any, *, width: int | None = None) -> Vocabulary:
+        """A tekken tokenizer of mistral-common (`MistralTokenizer`, `InstructTokenizer` or `Tekkenizer`).
+
+        Raises:
+            VocabularyError: not a tekken tokenizer.
+        """
+        from grammar_backends.tokenizers.mistral import read_mistral
+
+        return read_mistral(tokenizer, width=width)

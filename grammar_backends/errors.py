@@ -1,0 +1,159 @@
+"""Every exception of this project, in one tree.
+
+::
+
+    GrammarBackendsError
+    ├── SpecError (ValueError)           the request's spec cannot be used: malformed, unsatisfiable, too large
+    │   └── UnsupportedFeature           it is well formed, but the backend would not enforce all of it
+    ├── VocabularyError (ValueError)     a tokenizer or vocabulary cannot be read or does not fit
+    ├── BitmaskError (ValueError)        a bitmask or logits tensor has the wrong shape, dtype, device or layout
+    ├── PluginError (RuntimeError)       a plugin breaks the rules of registration
+    ├── BackendUnavailable (RuntimeError)  an unknown, blocked, failed or incompatible backend was named
+    ├── CompileError (RuntimeError)      the engine failed on a spec that should have compiled
+    └── GrammarError (RuntimeError)      a grammar is in its sticky error state (A19)
+        └── DeadEnd                      no token is legal and the grammar is not accepting (A14)
+
+Errors carry fields, not only text; the message is made from the fields, so that every error reads alike:
+``<what is wrong> at <where>; <backend>: <engine's words>. <what to do>``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BackendUnavailable",
+    "BitmaskError",
+    "CompileError",
+    "DeadEnd",
+    "GrammarBackendsError",
+    "GrammarError",
+    "PluginError",
+    "SpecError",
+    "UnsupportedFeature",
+    "VocabularyError",
+]
+
+ENGINE_TEXT_LIMIT = 200
+"""Characters of an engine's own words that a message may carry (D20)."""
+
+
+class GrammarBackendsError(Exception):
+    """Root of the tree: catch it to catch everything this project raises on purpose."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries: rebuild from the fields, since __init__ takes keywords.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    cls: type[GrammarBackendsError], args: tuple[object, ...], fields: dict[str, object]
+) -> GrammarBackendsError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class SpecError(GrammarBackendsError, ValueError):
+    """The request's spec cannot be used. The client is at fault (HTTP 400).
+
+    Attributes:
+        pointer: JSON pointer into the schema, tag or choice list, where one is known ("" is the root).
+        line, column: 1-based position in a grammar or pattern, where one is known.
+        keyword: the schema keyword or syntax element at fault.
+        backend: who refused it, or None for the front end.
+        engine_text: the engine's own words, trimmed to 200 characters.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pointer: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        keyword: str | None = None,
+        backend: str | None = None,
+        engine_text: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.pointer = pointer
+        self.line = line
+        self.column = column
+        self.keyword = keyword
+        self.backend = backend
+        self.engine_text = trim(engine_text) if engine_text else None
+
+    @property
+    def where(self) -> str:
+        """The position as a person would write it: ``/properties/a`` or ``3:14``; "" when unknown."""
+        if self.pointer is not None:
+            return self.pointer or "the root"
+        if self.line is not None:
+            return f"{self.line}:{self.column}"
+        return ""
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.where:
+            text += f" at {self.where}"
+        if self.backend or self.engine_text:
+            text += "; " + ": ".join(part for part in (self.backend, self.engine_text) if part)
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class UnsupportedFeature(SpecError):
+    """The spec is well formed, but this backend (or every backend) would not enforce all of it.
+
+    An automatic choice goes on to the next backend on this error, and on no other (C2.2).
+    """
+
+
+class VocabularyError(GrammarBackendsError, ValueError):
+    """A tokenizer cannot be read, or a vocabulary breaks its own invariants. The caller is at fault."""
+
+
+class BitmaskError(GrammarBackendsError, ValueError):
+    """A bitmask or logits tensor has the wrong shape, dtype, device or layout. The caller is at fault (A20)."""
+
+
+class PluginError(GrammarBackendsError, RuntimeError):
+    """A plugin breaks the rules of registration. The plugin's author is at fault."""
+
+
+class BackendUnavailable(GrammarBackendsError, RuntimeError):
+    """The backend that was named does not exist or cannot be used here; the message says why and what there is."""
+
+
+class CompileError(GrammarBackendsError, RuntimeError):
+    """The engine failed on a spec that it should have compiled. The server is at fault (HTTP 500).
+
+    Attributes:
+        backend: the backend that failed.
+    """
+
+    def __init__(self, message: str, *, backend: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.backend = backend
+
+
+class GrammarError(GrammarBackendsError, RuntimeError):
+    """A grammar was used in its sticky error state: the request must be failed, never sampled from (A19)."""
+
+
+class DeadEnd(GrammarError):
+    """No token is legal and the grammar is not accepting, so that any sampling would be undefined (A14)."""
+
+
+def trim(text: str) -> str:
+    """Fold white space and cut an engine's words to what a client needs (D20)."""
+    folded = " ".join(text.split())
+    return folded if len(folded) <= ENGINE_TEXT_LIMIT else folded[: ENGINE_TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,34 @@
+"""llguidance as a backend. This module only registers it; the engine is imported by the factory in `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.plugins import hookimpl
+
+__all__ = ["SPEC", "grammar_backends_register_backends"]
+
+SPEC = BackendSpec(
+    name="guidance",
+    factory="grammar_backends_guidance.engine:GuidanceEngine",
+    api_version=API_VERSION,
+    capabilities=Capabilities(
+        kinds=frozenset(GrammarKind),
+        syntaxes=frozenset({"ebnf", "gbnf", "lark"}),
+        structural_tags=frozenset({"legacy"}),
+        mask="canonical",
+        forced_tokens=True,
+        forced_bytes=True,
+        compact_whitespace=True,
+        support="grammar_backends_guidance:support.json",
+    ),
+    priority=20,
+    distribution="grammar-backends-guidance",
+    engine="llguidance",
+)
+
+
+@hookimpl
+def grammar_backends_register_backends() -> Iterable[BackendSpec]:
+    return [SPEC]

@@ -1,0 +1,200 @@
+"""The adapter: turns specs into llguidance grammars and drives its matcher.
+
+llguidance never raises: a matcher that met a problem stays in an error state whose mask looks like a finished text.
+The adapter therefore asks for that state wherever it can arise, and raises (A19).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llguidance import LLExecutor, LLMatcher, LLTokenizer, StructTag
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
+from grammar_backends.contract.grammar_text import detect_syntax
+from grammar_backends.contract.regex import RegexDialect, translate
+from grammar_backends.errors import GrammarError, SpecError, UnsupportedFeature, VocabularyError
+
+__all__ = ["DIALECT", "GuidanceEngine"]
+
+DIALECT = RegexDialect("guidance", escape="\\u{%X}")
+
+NOT_IMPLEMENTED = re.compile(
+    r"unimplemented|not supported|unsupported|unknown format|not (yet )?implemented|not currently supported"
+    r"|constraints are not|too (complex|large|many|big|deep)|limit",
+    re.IGNORECASE,
+)
+
+
+class GuidanceEngine:
+    """`Engine` over `llguidance.LLMatcher`.
+
+    Args:
+        vocabulary: any.
+        options: none are known.
+    """
+
+    version = importlib.metadata.version("llguidance")
+
+    def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
+        self._vocabulary = vocabulary
+        try:
+            self._tokenizer = LLTokenizer(
+                _Tokens(vocabulary), n_vocab=vocabulary.width, eos_token=list(vocabulary.stop_ids)
+            )
+        except Exception as error:
+            raise VocabularyError(f"llguidance cannot use {vocabulary.name}: {error}") from error
+        self._executor = LLExecutor(1)
+
+    def compile(self, spec: GrammarSpec) -> GuidanceArtifact:
+        try:
+            grammar = self._grammar(spec)
+        except SpecError:
+            raise
+        except Exception as error:
+            raise _spec_error(spec, str(error)) from error
+        pristine = LLMatcher(self._tokenizer, grammar, log_level=0)
+        if pristine.is_error():
+            raise _spec_error(spec, pristine.get_error())
+        return GuidanceArtifact(pristine)
+
+    def _grammar(self, spec: GrammarSpec) -> str:
+        if spec.kind is GrammarKind.JSON_SCHEMA:
+            return self._schema_grammar(spec, spec.value)
+        if spec.kind is GrammarKind.JSON_OBJECT:
+            return self._schema_grammar(spec, {"type": "object"} if spec.options.json_object_only else {})
+        if spec.kind is GrammarKind.REGEX:
+            return str(LLMatcher.grammar_from_regex(translate(spec.text, DIALECT)))
+        if spec.kind is GrammarKind.CHOICE:
+            return str(LLMatcher.grammar_from_regex("|".join(map(_escaped, spec.value))))
+        if spec.kind is GrammarKind.STRUCTURAL_TAG:
+            return self._tag_grammar(spec.value)
+        syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
+        return str(LLMatcher.grammar_from_lark(spec.text if syntax == "lark" else gbnf_to_lark(spec.text)))
+
+    def _schema_grammar(self, spec: GrammarSpec, schema: Any) -> str:
+        if schema is True:
+            schema = {}  # the converter takes objects only, once options are given
+        elif schema is False:
+            raise SpecError("json_schema: the schema false allows no text", pointer="")
+        # Options inside the schema would loosen what the request's own options say (B5).
+        schema = {key: value for key, value in schema.items() if key != "x-guidance"}
+        overrides = {
+            "whitespace_flexible": spec.options.whitespace == "any",
+            "coerce_one_of": False,
+            "lenient": False,
+        }
+        return str(LLMatcher.grammar_from_json_schema(schema, overrides=overrides))
+
+    def _tag_grammar(self, tag: Mapping[str, Any]) -> str:
+        specials = set(self._vocabulary.special_names.values())
+        triggers: list[str] = tag["triggers"]
+        tags = []
+        for item in tag["structures"]:
+            trigger = next(t for t in triggers if item["begin"].startswith(t))
+            grammar = item.get("schema")
+            tags.append(
+                StructTag(trigger=trigger, begin=item["begin"], grammar={} if grammar is None else grammar, end=item["end"])
+            )
+        return str(StructTag.to_grammar(tags, assume_special=any(trigger in specials for trigger in triggers)))
+
+    def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
+        """`BatchFiller.fill_rows` in one native call."""
+        pairs = [(matcher.matcher, row) for matcher, row in zip(matchers, rows, strict=True)]  # type: ignore[attr-defined]  # they are GuidanceMatchers
+        count, words = bitmask.array.shape
+        self._executor.unsafe_compute_mask_ptr(pairs, bitmask.address, words * 4, count)
+
+
+class GuidanceArtifact:
+    """A matcher that is only copied, never advanced: building one costs a thousand times more (A23)."""
+
+    __slots__ = ("_pristine",)
+
+    def __init__(self, pristine: Any) -> None:
+        self._pristine = pristine
+
+    def new_matcher(self) -> GuidanceMatcher:
+        return GuidanceMatcher(self._pristine.deep_copy())
+
+
+class GuidanceMatcher:
+    """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
+
+    __slots__ = ("_fill", "_is_error", "_try_consume", "is_accepting", "matcher")
+
+    fills_stop_tokens = True
+
+    def __init__(self, matcher: Any) -> None:
+        self.matcher = matcher
+        self._try_consume = matcher.try_consume_tokens
+        self._fill = matcher.unsafe_compute_mask_ptr
+        self._is_error = matcher.is_error
+        self.is_accepting = matcher.is_accepting
+
+    def consume(self, tokens: Sequence[int]) -> int:
+        consumed: int = self._try_consume(tokens)
+        if consumed != len(tokens):
+            self.check()
+        return consumed
+
+    def validate(self, tokens: Sequence[int]) -> int:
+        legal: int = self.matcher.validate_tokens(tokens)
+        if legal != len(tokens):
+            self.check()
+        return legal
+
+    def rollback(self, num_tokens: int) -> None:
+        if not self.matcher.rollback(num_tokens):
+            self.check()
+
+    def fill_row(self, row: BitmaskRow) -> None:
+        self._fill(row.address, row.nbytes)
+        if self._is_error():
+            self.check()
+
+    def fork(self) -> GuidanceMatcher:
+        return GuidanceMatcher(self.matcher.deep_copy())
+
+    def forced_bytes(self) -> bytes:
+        return bytes(self.matcher.compute_ff_bytes())
+
+    def forced_tokens(self) -> list[int]:
+        return list(self.matcher.compute_ff_tokens())
+
+    def check(self) -> None:
+        """Raise if the matcher is in its error state."""
+        if self._is_error():
+            raise GrammarError(f"llguidance: {self.matcher.get_error().splitlines()[0]}")
+
+
+class _Tokens:
+    """A vocabulary in the shape that `LLTokenizer` reads."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.eos_token_id = vocabulary.stop_ids[0]
+        self.bos_token_id = None
+        self.special_token_ids = sorted(vocabulary.special_ids)
+        names = vocabulary.special_names
+        self.tokens = [names[id_].encode() if id_ in names else t for id_, t in enumerate(vocabulary.text_tokens)]
+        self._encode = vocabulary.encode
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return self._encode(text if isinstance(text, str) else text.decode())
+
+
+def _escaped(text: str) -> str:
+    """A pattern that matches just this text, in the syntax of Rust's regex crate."""
+    return "".join(c if c.isascii() and c.isalnum() else f"\\u{{{ord(c):X}}}" for c in text) or "()"
+
+
+def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
+    kind = UnsupportedFeature if NOT_IMPLEMENTED.search(text) else SpecError
+    found = re.search(r"\bat (?:line )?(\d+)(?:\(| column |, column |:)(\d+)", text) or re.search(r"^(\d+)\((\d+)\):", text)
+    line, column = (int(found[1]), int(found[2])) if found else (None, None)
+    return kind(f"{spec.kind}: llguidance cannot compile it", line=line, column=column, engine_text=text)

@@ -1,0 +1,30 @@
+"""outlines-core as a backend. This module only registers it; the engine is imported by the factory in `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.plugins import hookimpl
+
+__all__ = ["SPEC", "grammar_backends_register_backends"]
+
+SPEC = BackendSpec(
+    name="outlines",
+    factory="grammar_backends_outlines.engine:OutlinesEngine",
+    api_version=API_VERSION,
+    capabilities=Capabilities(
+        kinds=frozenset({GrammarKind.JSON_SCHEMA, GrammarKind.REGEX, GrammarKind.CHOICE}),
+        compact_whitespace=True,
+        closed_objects=True,
+        support="grammar_backends_outlines:support.json",
+    ),
+    priority=30,
+    distribution="grammar-backends-outlines",
+    engine="outlines-core",
+)
+
+
+@hookimpl
+def grammar_backends_register_backends() -> Iterable[BackendSpec]:
+    return [SPEC]

@@ -1,0 +1,34 @@
+"""xgrammar as a backend. This module only registers it; the engine is imported by the factory in `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.plugins import hookimpl
+
+__all__ = ["SPEC", "grammar_backends_register_backends"]
+
+SPEC = BackendSpec(
+    name="xgrammar",
+    factory="grammar_backends_xgrammar.engine:XGrammarEngine",
+    api_version=API_VERSION,
+    capabilities=Capabilities(
+        kinds=frozenset(GrammarKind),
+        syntaxes=frozenset({"ebnf", "gbnf", "lark"}),
+        structural_tags=frozenset({"legacy", "format"}),
+        forced_tokens=True,
+        forced_bytes=True,
+        compact_whitespace=True,
+        closed_objects=True,
+        support="grammar_backends_xgrammar:support.json",
+    ),
+    priority=10,
+    distribution="grammar-backends-xgrammar",
+    engine="xgrammar",
+)
+
+
+@hookimpl
+def grammar_backends_register_backends() -> Iterable[BackendSpec]:
+    return [SPEC]
