@@ -19,6 +19,8 @@ Errors carry fields, not only text; the message is made from the fields, so that
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "BackendUnavailable",
     "BitmaskError",
@@ -114,7 +116,14 @@ class UnsupportedFeature(SpecError):
     """The spec is well formed, but this backend (or every backend) would not enforce all of it.
 
     An automatic choice goes on to the next backend on this error, and on no other (C2.2).
+
+    Attributes:
+        trace: the whole decision, when an automatic choice found no backend (`selection.Trace`).
     """
+
+    def __init__(self, message: str, *, trace: Any = None, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.trace = trace
 
 
 class VocabularyError(GrammarBackendsError, ValueError):

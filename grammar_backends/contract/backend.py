@@ -16,6 +16,7 @@ import numpy as np
 
 from grammar_backends.contract.bitmask import Bitmask
 from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar
+from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.contract.spec import GrammarKind, GrammarSpec
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import (
@@ -58,8 +59,10 @@ class Capabilities:
         forced_tokens, forced_bytes: whether forced continuations can be asked for (I1).
         compact_whitespace: whether ``whitespace="compact"`` is enforced (B5).
         closed_objects: whether ``additional_properties="closed"`` is enforced.
-        support: measured tables of what the engine enforces inside schemas, patterns and grammars, as
-            ``package:file.json``; None when the engine itself refuses whatever it would not enforce.
+        regex: how the engine wants patterns written and what it cannot do (C3); None when it reads the layer's
+            dialect as it stands and refuses the rest.
+        support: measured tables of what the engine enforces inside schemas, as ``package:file.json``; None when the
+            engine itself refuses whatever it would not enforce.
     """
 
     kinds: frozenset[GrammarKind]
@@ -70,6 +73,7 @@ class Capabilities:
     forced_bytes: bool = False
     compact_whitespace: bool = False
     closed_objects: bool = False
+    regex: RegexDialect | None = None
     support: str | None = None
 
 

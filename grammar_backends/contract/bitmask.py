@@ -116,21 +116,21 @@ class Bitmask:
     Attributes:
         array: int32 ``[rows, words]`` numpy view of the tensor's memory.
         address: address of its first word.
-        rows: one `BitmaskRow` for each row.
+        num_rows, words: its shape.
+        rows: a `BitmaskRow` for each row number.
         zeros: a `BitmaskRow.memory` in which no token is allowed.
         handles: as `BitmaskRow.handles`, for the whole tensor.
     """
 
-    __slots__ = ("__weakref__", "_movable", "_owner", "address", "array", "handles", "rows", "zeros")
+    __slots__ = ("__weakref__", "address", "array", "handles", "num_rows", "rows", "words", "zeros")
 
     def __init__(self, tensor: BitmaskTensor) -> None:
         self.array = _checked_array(tensor)
         self.address: int = self.array.ctypes.data
-        self._owner = weakref.ref(tensor)
-        self._movable = not isinstance(tensor, np.ndarray)
-        self.zeros: memoryview[int] = _as_integers(memoryview(bytes(self.array.shape[1] * 4)))
+        self.num_rows, self.words = self.array.shape
+        self.zeros: memoryview[int] = _as_integers(memoryview(bytes(self.words * 4)))
         self.handles: dict[str, Any] = {}
-        self.rows = [BitmaskRow(self, index) for index in range(self.array.shape[0])]
+        self.rows = {index: BitmaskRow(self, index) for index in range(self.num_rows)}
 
     @classmethod
     def of(cls, tensor: BitmaskTensor) -> Bitmask:
@@ -140,23 +140,27 @@ class Bitmask:
             BitmaskError: not a contiguous CPU int32 tensor or array with two dimensions (A20).
         """
         view = _views.get(id(tensor))
-        if view is not None and view._owner() is tensor:
-            # A torch tensor's storage can be exchanged under the same object (share_memory_, set_).
-            if not view._movable or view.address == tensor.data_ptr():  # type: ignore[union-attr]  # torch only
-                return view
+        if view is not None and view.address == _address(tensor):
+            return view
         view = cls(tensor)
-        key = id(tensor)
-        _views[key] = view
-        weakref.finalize(tensor, _forget, key, weakref.ref(view)).atexit = False
+        _views[id(tensor)] = view
+        weakref.finalize(tensor, _forget, id(tensor), weakref.ref(view)).atexit = False
         return view
 
 
 _views: dict[int, Bitmask] = {}
+"""By the identity of tensors that are alive: an entry goes with its tensor."""
 
 
 def _forget(key: int, view: weakref.ref[Bitmask]) -> None:
     if _views.get(key) is view():
         _views.pop(key, None)
+
+
+def _address(tensor: BitmaskTensor) -> int:
+    # A tensor's storage can be exchanged under the same object (share_memory_, set_), so that it is asked each time.
+    address: int = tensor.ctypes.data if isinstance(tensor, np.ndarray) else tensor.data_ptr()
+    return address
 
 
 def _checked_array(tensor: BitmaskTensor) -> NDArray[np.int32]:
@@ -180,9 +184,10 @@ def _as_integers(memory: memoryview) -> memoryview[int]:
 
 def check_rows(bitmask: Bitmask, rows: Sequence[int], words: int) -> None:
     """Raise `BitmaskError` unless every index names a row and the rows have `words` words (A20)."""
-    count, have = bitmask.array.shape
-    if have != words:
-        raise BitmaskError(f"rows of {words} words are needed, these have {have}", hint="Allocate with Vocabulary.width")
+    if bitmask.words != words:
+        raise BitmaskError(
+            f"rows of {words} words are needed, these have {bitmask.words}", hint="Allocate with Vocabulary.width"
+        )
     for row in rows:
-        if not 0 <= row < count:
-            raise BitmaskError(f"row {row} is outside a bitmask of {count} rows")
+        if row not in bitmask.rows:
+            raise BitmaskError(f"row {row} is outside a bitmask of {bitmask.num_rows} rows")

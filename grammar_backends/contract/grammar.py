@@ -9,11 +9,14 @@ same ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from grammar_backends.contract.bitmask import Bitmask, BitmaskRow, BitmaskTensor, check_rows
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import DeadEnd, GrammarError, UnsupportedFeature, trim
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Artifact", "BatchFiller", "Grammar", "Matcher", "StructuredOutputGrammar"]
 
@@ -152,7 +155,9 @@ class Grammar:
         "_num_accepted",
         "_size",
         "_stops",
+        "_tensor",
         "_terminated",
+        "_view",
         "_vocabulary",
         "_words",
         "max_rollback",
@@ -175,6 +180,8 @@ class Grammar:
         self._matcher = matcher = artifact.new_matcher()
         self._native_stops = stops == vocabulary.stop_set and getattr(matcher, "fills_stop_tokens", False)
         self._filler = filler if self._native_stops else None
+        self._tensor: torch.Tensor | None = None  # the tensor filled last, and the view of it
+        self._view: Bitmask
         self._num_accepted = 0
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
@@ -315,31 +322,37 @@ class Grammar:
         return self._error is not None and not isinstance(self._error, DeadEnd)
 
     def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
-        view = Bitmask.of(bitmask)
-        if not 0 <= row < len(view.rows) or view.array.shape[1] != self._words:
-            check_rows(view, (row,), self._words)
-        target = view.rows[row]
+        # The fastest of all paths in a decode loop: one tensor, seen before, in the same place.
+        if bitmask is not self._tensor or bitmask.data_ptr() != self._view.address:  # type: ignore[union-attr]  # torch
+            self._look_at(bitmask)
+        try:
+            target = self._view.rows[row]
+        except KeyError:
+            check_rows(self._view, (row,), self._words)
+            raise
         if self._terminated or self._error is not None:
             self._fill_without_matcher(target)
             return True
         try:
             self._matcher.fill_row(target)
+            if not self._native_stops:
+                self._write_stops(target)
         except Exception as error:
             raise self._fail(error) from error
-        return self.finish_row(target)
-
-    def finish_row(self, row: BitmaskRow) -> bool:
-        """What remains after the matcher wrote a row: stop bits, dead end (A9, A14). Returns as `fill_bitmask`."""
-        if not self._native_stops:
-            self._write_stops(row)
-        memory = row.memory
+        memory = target.memory
         first = memory[0]
         if first == 0:
-            if memory == row.bitmask.zeros:
+            if memory == self._view.zeros:
                 self._error = DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens")
                 raise self._error
             return True
-        return first != -1 or bool((row.array != -1).any())
+        return first != -1 or bool((target.array != -1).any())
+
+    def _look_at(self, bitmask: BitmaskTensor) -> None:
+        view = Bitmask.of(bitmask)
+        check_rows(view, (), self._words)
+        self._view = view
+        self._tensor = bitmask if hasattr(bitmask, "data_ptr") else None
 
     def _fill_without_matcher(self, row: BitmaskRow) -> None:
         if self._error is not None:
@@ -372,7 +385,9 @@ class Grammar:
         """An independent grammar in the same state, history included (A23)."""
         copy = Grammar.__new__(Grammar)
         for name in Grammar.__slots__:
-            setattr(copy, name, getattr(self, name))
+            if name != "_view":
+                setattr(copy, name, getattr(self, name))
+        copy._tensor = None
         copy._matcher = self._artifact.new_matcher() if self._is_lost() else self._matcher.fork()
         return copy
 

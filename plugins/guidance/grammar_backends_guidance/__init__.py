@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.plugins import hookimpl
 
-__all__ = ["SPEC", "grammar_backends_register_backends"]
+__all__ = ["DIALECT", "SPEC", "grammar_backends_register_backends"]
+
+DIALECT = RegexDialect("guidance")
 
 SPEC = BackendSpec(
     name="guidance",
@@ -21,6 +24,7 @@ SPEC = BackendSpec(
         forced_tokens=True,
         forced_bytes=True,
         compact_whitespace=True,
+        regex=DIALECT,
         support="grammar_backends_guidance:support.json",
     ),
     priority=20,

@@ -16,12 +16,12 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import detect_syntax
-from grammar_backends.contract.regex import RegexDialect, translate
+from grammar_backends.contract.regex import translate
 from grammar_backends.errors import GrammarError, SpecError, UnsupportedFeature, VocabularyError
+from grammar_backends_guidance import DIALECT
 
-__all__ = ["DIALECT", "GuidanceEngine"]
+__all__ = ["GuidanceEngine"]
 
-DIALECT = RegexDialect("guidance", escape="\\u{%X}")
 
 NOT_IMPLEMENTED = re.compile(
     r"unimplemented|not supported|unsupported|unknown format|not (yet )?implemented|not currently supported"
@@ -105,8 +105,9 @@ class GuidanceEngine:
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """`BatchFiller.fill_rows` in one native call."""
         pairs = [(matcher.matcher, row) for matcher, row in zip(matchers, rows, strict=True)]  # type: ignore[attr-defined]  # they are GuidanceMatchers
-        count, words = bitmask.array.shape
-        self._executor.unsafe_compute_mask_ptr(pairs, bitmask.address, words * 4, count)
+        self._executor.unsafe_compute_mask_ptr(pairs, bitmask.address, bitmask.words * 4, bitmask.num_rows)
+        for matcher in matchers:
+            matcher.check()  # type: ignore[attr-defined]  # as above
 
 
 class GuidanceArtifact:

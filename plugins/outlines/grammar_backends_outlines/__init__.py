@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.plugins import hookimpl
 
-__all__ = ["SPEC", "grammar_backends_register_backends"]
+__all__ = ["DIALECT", "SPEC", "grammar_backends_register_backends"]
+
+DIALECT = RegexDialect("outlines", end="$")
 
 SPEC = BackendSpec(
     name="outlines",
@@ -17,6 +20,7 @@ SPEC = BackendSpec(
         kinds=frozenset({GrammarKind.JSON_SCHEMA, GrammarKind.REGEX, GrammarKind.CHOICE}),
         compact_whitespace=True,
         closed_objects=True,
+        regex=DIALECT,
         support="grammar_backends_outlines:support.json",
     ),
     priority=30,

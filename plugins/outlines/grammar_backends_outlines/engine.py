@@ -19,12 +19,15 @@ from outlines_core import Vocabulary as NativeVocabulary
 from outlines_core.json_schema import build_regex_from_schema
 
 from grammar_backends.contract import BitmaskRow, GrammarKind, GrammarSpec, Vocabulary, pack_ids
-from grammar_backends.contract.regex import RegexDialect, translate
+from grammar_backends.contract.regex import translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
+from grammar_backends_outlines import DIALECT
 
-__all__ = ["DIALECT", "OutlinesEngine"]
+__all__ = ["OutlinesEngine"]
 
-DIALECT = RegexDialect("outlines")
+
+ANY_SPACE = r"[ \n\r\t]*"
+"""JSON's own white space; outlines-core would allow a single blank."""
 
 ROW_CACHE_BYTES = 16 << 20
 """Memory for computed rows that one artifact may keep."""
@@ -64,10 +67,10 @@ class OutlinesEngine:
         if spec.kind is GrammarKind.REGEX:
             return translate(spec.text, DIALECT)
         if spec.kind is GrammarKind.CHOICE:
-            # Leftmost alternatives win, so that a longer choice must come before its own beginning.
-            return "|".join(re.escape(text) for text in sorted(spec.value, reverse=True))
-        space = "" if spec.options.whitespace == "compact" else None
-        return str(build_regex_from_schema(spec.text, space))
+            return translate("|".join(map(re.escape, spec.value)), DIALECT)
+        space = "" if spec.options.whitespace == "compact" else ANY_SPACE
+        # Without the anchor outlines-core stops at the first match: it loses "12" after "1", and "1.5" after "1".
+        return f"(?:{build_regex_from_schema(spec.text, space)})$"
 
 
 class OutlinesArtifact:

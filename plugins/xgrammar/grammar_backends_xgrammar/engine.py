@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 import xgrammar
@@ -20,15 +20,22 @@ from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import detect_syntax, ebnf_literal, named_tokens
-from grammar_backends.contract.regex import RegexDialect, translate
+from grammar_backends.contract.regex import translate
 from grammar_backends.errors import SpecError, VocabularyError
+from grammar_backends_xgrammar import DIALECT
 
-__all__ = ["DIALECT", "XGrammarEngine"]
+__all__ = ["XGrammarEngine"]
 
-DIALECT = RegexDialect("xgrammar", escape="\\u{%X}")
 
 START = "grammar_backends_start"
 """A start rule that nothing refers to: xgrammar masks too narrowly when the start rule is recursive (A12)."""
+
+
+class _Compiler(NamedTuple):
+    """A compiler, and the vocabulary that it sees."""
+
+    info: TokenizerInfo
+    native: GrammarCompiler
 
 
 class XGrammarEngine:
@@ -49,7 +56,7 @@ class XGrammarEngine:
         self._token_compiler = functools.lru_cache(maxsize=8)(self._compiler)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)._handle
 
-    def _compiler(self, shown: frozenset[int]) -> GrammarCompiler:
+    def _compiler(self, shown: frozenset[int]) -> _Compiler:
         vocabulary = self._vocabulary
         tokens = list(vocabulary.text_tokens)
         for id_ in shown:
@@ -62,7 +69,7 @@ class XGrammarEngine:
         except Exception as error:
             raise VocabularyError(f"xgrammar cannot use {vocabulary.name}: {error}") from error
         # Whoever caches compiled grammars can bound and share them; xgrammar's cache keeps failures for ever (B11).
-        return GrammarCompiler(info, max_threads=self._threads, cache_enabled=False)
+        return _Compiler(info, GrammarCompiler(info, max_threads=self._threads, cache_enabled=False))
 
     def compile(self, spec: GrammarSpec) -> XGrammarArtifact:
         try:
@@ -74,7 +81,7 @@ class XGrammarEngine:
         return XGrammarArtifact(compiled)
 
     def _compile(self, spec: GrammarSpec) -> Any:
-        compiler = self._text_compiler
+        compiler = self._text_compiler.native
         if spec.kind is GrammarKind.JSON_SCHEMA:
             return self._compile_schema(spec, spec.text)
         if spec.kind is GrammarKind.JSON_OBJECT:
@@ -94,30 +101,31 @@ class XGrammarEngine:
             "separators": (",", ":") if compact else None,
             "strict_mode": spec.options.additional_properties == "closed",
         }
+        compiler = self._text_compiler.native
         if '"$ref":"#"' not in schema:
-            return self._text_compiler.compile_json_schema(schema, **options)
-        return self._text_compiler.compile_grammar(_fresh_start(xgrammar.Grammar.from_json_schema(schema, **options)))
+            return compiler.compile_json_schema(schema, **options)
+        return compiler.compile_grammar(_fresh_start(xgrammar.Grammar.from_json_schema(schema, **options)))
 
     def _compile_text(self, spec: GrammarSpec) -> Any:
         syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
         compiler = self._compiler_for(named_tokens(spec.text, syntax))
         if syntax == "lark":
-            info = compiler.tokenizer_info
-            return compiler.compile_grammar(_fresh_start(xgrammar.Grammar.from_lark(spec.text, tokenizer_info=info)))
-        return compiler.compile_grammar(f"{spec.text}\n{START} ::= root\n", root_rule_name=START)
+            grammar = xgrammar.Grammar.from_lark(spec.text, tokenizer_info=compiler.info)
+            return compiler.native.compile_grammar(_fresh_start(grammar))
+        return compiler.native.compile_grammar(f"{spec.text}\n{START} ::= root\n", root_rule_name=START)
 
     def _compile_tag(self, spec: GrammarSpec) -> Any:
         tag = spec.value
         if "format" in tag:
             text = json.dumps({"type": "structural_tag", **tag}, ensure_ascii=False)
-            return self._compiler_for(set(_strings(tag))).compile_structural_tag(text)
+            return self._compiler_for(set(_strings(tag))).native.compile_structural_tag(text)
         items = [
             xgrammar.StructuralTagItem(begin=item["begin"], schema=json.dumps(_schema_of(item)), end=item["end"])
             for item in tag["structures"]
         ]
-        return self._compiler_for(set(_strings(tag))).compile_structural_tag(items, tag["triggers"])
+        return self._compiler_for(set(_strings(tag))).native.compile_structural_tag(items, tag["triggers"])
 
-    def _compiler_for(self, texts: Collection[str]) -> GrammarCompiler:
+    def _compiler_for(self, texts: Collection[str]) -> _Compiler:
         """The compiler whose vocabulary shows the control tokens that these texts name, and no others (B7)."""
         names = self._vocabulary.special_names
         stops = self._vocabulary.stop_ids

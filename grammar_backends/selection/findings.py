@@ -1,0 +1,105 @@
+"""The plain values that a decision is made of: one finding, one candidate's step, the whole trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from grammar_backends.contract import GrammarSpec
+from grammar_backends.errors import SpecError
+
+__all__ = ["Finding", "Step", "Trace", "Verdict"]
+
+Verdict = Literal["chosen", "refused", "skipped", "not tried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place in a spec that a backend would not enforce, or one reason why it cannot be used.
+
+    Attributes:
+        reason: what is wrong, in words.
+        pointer: JSON pointer into a schema or tag; "" is the root.
+        line, column: 1-based position in a pattern or grammar.
+        keyword: the schema keyword or syntax element.
+        hint: what to change, where that is known.
+    """
+
+    reason: str
+    pointer: str | None = None
+    line: int | None = None
+    column: int | None = None
+    keyword: str | None = None
+    hint: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The position as a person would write it; "" when there is none."""
+        if self.pointer is not None:
+            return self.pointer or "the root"
+        return f"{self.line}:{self.column}" if self.line is not None else ""
+
+    def __str__(self) -> str:
+        return self.reason + (f" at {self.where}" if self.where else "")
+
+    @classmethod
+    def of(cls, error: SpecError) -> Finding:
+        """What an error says."""
+        reason = error.message + (f": {error.engine_text}" if error.engine_text else "")
+        return cls(reason, error.pointer, error.line, error.column, error.keyword, error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What became of one candidate.
+
+    Attributes:
+        backend: its name.
+        verdict: "chosen"; "refused" for its findings; "skipped" when it cannot be used here at all; "not tried" when
+            an earlier one was chosen.
+        findings: why, for "refused" and "skipped".
+    """
+
+    backend: str
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A decision, step by step (C2.1).
+
+    Attributes:
+        spec: what was asked for.
+        steps: the candidates in the order in which they were considered.
+    """
+
+    spec: GrammarSpec
+    steps: tuple[Step, ...] = field(default=())
+
+    @property
+    def chosen(self) -> str | None:
+        """The backend that was picked, or None."""
+        return next((step.backend for step in self.steps if step.verdict == "chosen"), None)
+
+    def __str__(self) -> str:
+        lines = [f"{self.spec}: {self.chosen or 'no backend enforces it'}"]
+        for step in self.steps:
+            lines.append(f"  {step.backend}: {step.verdict}")
+            lines += [f"    {finding}" for finding in step.findings]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {
+            "kind": self.spec.kind.value,
+            "key": self.spec.key,
+            "chosen": self.chosen,
+            "steps": [asdict(step) for step in self.steps],
+        }
+
+
+def first_finding(steps: Sequence[Step]) -> Finding | None:
+    """The first candidate's first reason: the best thing to tell a client."""
+    return next((finding for step in steps for finding in step.findings), None)

@@ -1,0 +1,98 @@
+"""Structural tags: their shape, and the schemas, patterns and grammars inside them (B10, D8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grammar_backends.contract import JSON, GrammarKind, GrammarSpec
+from grammar_backends.errors import SpecError
+
+__all__ = ["check_tag", "inner_specs"]
+
+INNER: Mapping[str, tuple[str, GrammarKind]] = {
+    "json_schema": ("json_schema", GrammarKind.JSON_SCHEMA),
+    "qwen_xml_parameter": ("json_schema", GrammarKind.JSON_SCHEMA),
+    "regex": ("pattern", GrammarKind.REGEX),
+    "grammar": ("grammar", GrammarKind.GRAMMAR),
+}
+"""The formats that hold a spec of another kind: the member it is in, and its kind."""
+
+MAX_NESTING = 80
+"""Objects and arrays inside one another: 64 for a schema and 16 around it (D9)."""
+
+
+def check_tag(tag: JSON) -> None:
+    """Raise `SpecError` unless a tag has the shape of one of the two forms."""
+    if "format" in tag:
+        if not isinstance(tag["format"], dict):
+            raise SpecError("structural_tag: format must be an object", pointer="/format", keyword="format")
+        return
+    triggers = _list(tag, "triggers")
+    for index, trigger in enumerate(triggers):
+        if not isinstance(trigger, str) or not trigger:
+            raise SpecError("structural_tag: a trigger is a non-empty string", pointer=f"/triggers/{index}")
+    for index, structure in enumerate(_list(tag, "structures")):
+        _check_structure(structure, triggers, f"/structures/{index}")
+
+
+def _list(tag: Mapping[str, Any], key: str) -> list[Any]:
+    value = tag[key]
+    if not isinstance(value, list) or not value:
+        raise SpecError(f"structural_tag: {key} must be a non-empty array", pointer=f"/{key}", keyword=key)
+    return value
+
+
+def _check_structure(structure: JSON, triggers: list[str], pointer: str) -> None:
+    if not isinstance(structure, dict):
+        raise SpecError("structural_tag: a structure is an object", pointer=pointer)
+    for key in ("begin", "end"):
+        if not isinstance(structure.get(key), str):
+            raise SpecError(f"structural_tag: {key} must be a string", pointer=f"{pointer}/{key}", keyword=key)
+    begin = structure["begin"]
+    if not any(begin.startswith(trigger) for trigger in triggers):
+        raise SpecError(
+            f"structural_tag: begin {begin!r} starts with none of the triggers {triggers}",
+            pointer=f"{pointer}/begin",
+            keyword="begin",
+        )
+
+
+def inner_specs(spec: GrammarSpec) -> Iterator[tuple[str, GrammarSpec]]:
+    """The schemas, patterns and grammars inside a tag, each with the pointer at which it stands.
+
+    Raises:
+        SpecError: one of them cannot even be a spec, or the tag is nested too deep.
+    """
+    tag = spec.value
+    if "format" not in tag:
+        for index, structure in enumerate(tag["structures"]):
+            if structure.get("schema") is not None:
+                pointer = f"/structures/{index}/schema"
+                yield pointer, _inner(GrammarKind.JSON_SCHEMA, structure["schema"], {}, spec, pointer)
+        return
+    pending: list[tuple[str, Any, int]] = [("/format", tag["format"], 1)]
+    while pending:
+        pointer, value, depth = pending.pop()
+        if depth > MAX_NESTING:
+            raise SpecError(f"structural_tag: nested more than {MAX_NESTING} deep", pointer=pointer)
+        if isinstance(value, list):
+            pending += [(f"{pointer}/{index}", item, depth + 1) for index, item in enumerate(value)]
+        elif isinstance(value, dict):
+            member, kind = INNER.get(str(value.get("type")), ("", None))
+            if kind is not None and member in value:
+                at = f"{pointer}/{member}"
+                yield at, _inner(kind, value[member], value, spec, at)
+            pending += [(f"{pointer}/{key}", item, depth + 1) for key, item in value.items() if key != member]
+
+
+def _inner(kind: GrammarKind, content: JSON, holder: Mapping[str, Any], outer: GrammarSpec, pointer: str) -> GrammarSpec:
+    try:
+        if kind is GrammarKind.JSON_SCHEMA:
+            return GrammarSpec.json_schema(content, options=outer.options)
+        if kind is GrammarKind.REGEX:
+            return GrammarSpec.regex(content)
+        return GrammarSpec.grammar(content, holder.get("syntax", "ebnf"))
+    except SpecError as error:
+        error.pointer = pointer + (error.pointer or "")
+        raise
