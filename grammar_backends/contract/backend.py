@@ -141,9 +141,7 @@ class CompiledGrammar:
         self._vocabulary = backend.vocabulary
         self._filler = backend.engine if isinstance(backend.engine, BatchFiller) else None
 
-    def new_grammar(
-        self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None
-    ) -> Grammar:
+    def new_grammar(self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None) -> Grammar:
         """A grammar in its initial state for one request, in microseconds (A23).
 
         Args:
@@ -254,7 +252,9 @@ def unsupported_kind(spec: GrammarSpec, backend: BackendSpec) -> UnsupportedFeat
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         form: TagForm = "format" if "format" in spec.value else "legacy"
         if form not in capabilities.structural_tags:
-            return UnsupportedFeature(f"{backend.name} does not enforce structural tags in the {form} form", keyword=form)
+            return UnsupportedFeature(
+                f"{backend.name} does not enforce structural tags in the {form} form", keyword=form
+            )
     json_kind = spec.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT, GrammarKind.STRUCTURAL_TAG)
     if json_kind and spec.options.whitespace == "compact" and not capabilities.compact_whitespace:
         return UnsupportedFeature(f'{backend.name} does not enforce whitespace="compact"', keyword="whitespace")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from grammar_backends.contract.bitmask import Bitmask, BitmaskRow, BitmaskTensor, check_rows
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import DeadEnd, GrammarError, UnsupportedFeature, trim
@@ -143,7 +145,13 @@ class BatchFiller(Protocol):
 
 
 class Grammar:
-    """`StructuredOutputGrammar` over a `Matcher`. Made by `CompiledGrammar.new_grammar`."""
+    """`StructuredOutputGrammar` over a `Matcher`. Made by `CompiledGrammar.new_grammar`.
+
+    Attributes:
+        max_rollback: steps that can be taken back; None is unbounded.
+        words: int32 words in the rows that it fills.
+        batch: who can fill its row together with others, and the matcher to hand over; None while it must fill alone.
+    """
 
     __slots__ = (
         "_artifact",
@@ -159,8 +167,9 @@ class Grammar:
         "_terminated",
         "_view",
         "_vocabulary",
-        "_words",
+        "batch",
         "max_rollback",
+        "words",
     )
 
     def __init__(
@@ -174,12 +183,14 @@ class Grammar:
         self._artifact = artifact
         self._vocabulary = vocabulary
         self._size = vocabulary.size
-        self._words = vocabulary.words
+        self.words = vocabulary.words
         self._stops = stops
         self.max_rollback = max_rollback
         self._matcher = matcher = artifact.new_matcher()
-        self._native_stops = stops == vocabulary.stop_set and getattr(matcher, "fills_stop_tokens", False)
+        default_stops = stops is vocabulary.stop_set or stops == vocabulary.stop_set
+        self._native_stops = default_stops and getattr(matcher, "fills_stop_tokens", False)
         self._filler = filler if self._native_stops else None
+        self.batch = None if self._filler is None else (self._filler, matcher)
         self._tensor: torch.Tensor | None = None  # the tensor filled last, and the view of it
         self._view: Bitmask
         self._num_accepted = 0
@@ -196,18 +207,6 @@ class Grammar:
     def error(self) -> GrammarError | None:
         """The sticky error, or None (A19). A dead end goes when it is rolled back, any other only by `reset`."""
         return self._error
-
-    @property
-    def words(self) -> int:
-        """int32 words in the rows that it fills."""
-        return self._words
-
-    @property
-    def batch(self) -> tuple[BatchFiller, Matcher] | None:
-        """Who can fill its row together with others, and the matcher to hand over; None when it must fill alone."""
-        if self._filler is None or self._terminated or self._error is not None:
-            return None
-        return self._filler, self._matcher
 
     def is_terminated(self) -> bool:
         return self._terminated
@@ -257,6 +256,7 @@ class Grammar:
                     self._matcher.rollback(end)
                 return False
             self._terminated = True
+            self.batch = None
             end += 1
         self._num_accepted += end
         if self.max_rollback is not None:
@@ -316,6 +316,11 @@ class Grammar:
         self._num_accepted -= num_tokens
         if isinstance(self._error, DeadEnd):
             self._error = None
+        self._set_batch()
+
+    def _set_batch(self) -> None:
+        filler = None if self._terminated or self._error is not None else self._filler
+        self.batch = None if filler is None else (filler, self._matcher)
 
     def _is_lost(self) -> bool:
         # After an engine's own failure its state means nothing; a dead end is a state like any other.
@@ -323,12 +328,12 @@ class Grammar:
 
     def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
         # The fastest of all paths in a decode loop: one tensor, seen before, in the same place.
-        if bitmask is not self._tensor or bitmask.data_ptr() != self._view.address:  # type: ignore[union-attr]  # torch
+        if bitmask is not self._tensor or bitmask.data_ptr() != self._view.address:
             self._look_at(bitmask)
         try:
             target = self._view.rows[row]
         except KeyError:
-            check_rows(self._view, (row,), self._words)
+            check_rows(self._view, (row,), self.words)
             raise
         if self._terminated or self._error is not None:
             self._fill_without_matcher(target)
@@ -343,16 +348,15 @@ class Grammar:
         first = memory[0]
         if first == 0:
             if memory == self._view.zeros:
-                self._error = DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens")
-                raise self._error
+                raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
             return True
         return first != -1 or bool((target.array != -1).any())
 
     def _look_at(self, bitmask: BitmaskTensor) -> None:
         view = Bitmask.of(bitmask)
-        check_rows(view, (), self._words)
+        check_rows(view, (), self.words)
         self._view = view
-        self._tensor = bitmask if hasattr(bitmask, "data_ptr") else None
+        self._tensor = None if isinstance(bitmask, np.ndarray) else bitmask
 
     def _fill_without_matcher(self, row: BitmaskRow) -> None:
         if self._error is not None:
@@ -380,6 +384,7 @@ class Grammar:
         self._floor = 0
         self._terminated = False
         self._error = None
+        self._set_batch()
 
     def fork(self) -> Grammar:
         """An independent grammar in the same state, history included (A23)."""
@@ -389,6 +394,7 @@ class Grammar:
                 setattr(copy, name, getattr(self, name))
         copy._tensor = None
         copy._matcher = self._artifact.new_matcher() if self._is_lost() else self._matcher.fork()
+        copy._set_batch()
         return copy
 
     def forced_tokens(self) -> list[int]:
@@ -423,6 +429,7 @@ class Grammar:
 
     def _fail(self, error: Exception) -> GrammarError:
         """Enter the sticky error state (A19): from here on nothing looks like success."""
+        self.batch = None
         if isinstance(error, GrammarError):
             self._error = error
         else:

@@ -13,11 +13,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from grammar_backends.errors import SpecError
 
-__all__ = ["GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "JSON", "parse_json"]
+__all__ = ["JSON", "GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "parse_json"]
 
 JSON = Any
 """A value as `json.loads` returns it."""
@@ -282,8 +282,16 @@ def _text(value: str, what: str, *, nul_allowed: bool = False) -> str:
     return value
 
 
+JSON_TYPES: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+
+
 def _json_type(value: object) -> str:
-    if value is None:
-        return "null"
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
-    return cast("dict[type, str]", names).get(type(value), f"a Python {type(value).__name__}")
+    return JSON_TYPES.get(type(value), f"a Python {type(value).__name__}")

@@ -6,10 +6,14 @@ text on any of them (A29, B6, B7). The readers for real tokenizers live in `gram
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from grammar_backends.contract.bitmask import row_words
 from grammar_backends.errors import VocabularyError
@@ -18,20 +22,25 @@ __all__ = ["Vocabulary"]
 
 
 class Vocabulary:
-    """Token ids and their bytes. Immutable; share one object between backends and threads.
+    """Token ids and their bytes. Immutable; share one object between backends, threads and (by pickle) processes.
 
     Attributes:
         size: ids that the tokenizer knows: 0 .. size - 1.
         width: ids that a row covers: the model's padded vocabulary size, at least `size`. Padded ids are never
             allowed.
         words: int32 words in a row, ``ceil(width / 32)``.
-        special_ids: control tokens. They never match text; a grammar must name one to allow it (A29).
+        special_ids: control tokens, and ids without bytes. They never match text; a grammar must name one to allow
+            it (A29).
         stop_ids: end-of-sequence ids, in order; a request may bring its own (A10). Always special.
         stop_set: the same as a set.
-        special_names: the text by which a grammar can name a special token, by id.
+        special_names: the text by which a grammar can name a special token, by id: the tokenizer's own spelling.
         name: what messages call it.
         canonical: True when `encode` gives the model's own tokenisation; forced tokens are offered only then (I1).
         source: the tokenizer it was read from, for a backend that has its own way to read that; None otherwise.
+
+    Raises:
+        VocabularyError: no tokens, a token that is not bytes, a width below the number of tokens, no stop id, or an id
+            outside the vocabulary.
     """
 
     def __init__(
@@ -46,12 +55,13 @@ class Vocabulary:
         name: str = "vocabulary",
         source: Any = None,
     ) -> None:
-        self._tokens = tuple(bytes(token) for token in tokens)
+        self._tokens = _checked_tokens(tokens)
         self.size = len(self._tokens)
         self.width = self.size if width is None else width
-        self.stop_ids = tuple(dict.fromkeys(stop_ids))
+        self.stop_ids = tuple(dict.fromkeys(int(id_) for id_ in stop_ids))
         self.stop_set = frozenset(self.stop_ids)
-        self.special_ids = frozenset(special_ids) | self.stop_set
+        without_bytes = (id_ for id_, token in enumerate(self._tokens) if not token)
+        self.special_ids = frozenset((*map(int, special_ids), *self.stop_ids, *without_bytes))
         self.words = row_words(self.width)
         self.name = name
         self.canonical = encode is not None
@@ -61,7 +71,7 @@ class Vocabulary:
             id_: (special_names or {}).get(id_) or self._tokens[id_].decode("utf-8", "replace") or f"<|token_{id_}|>"
             for id_ in sorted(self.special_ids)
         }
-        self._encode = encode or self._encode_greedily
+        self._encode = encode
 
     def _check(self) -> None:
         if not self._tokens:
@@ -79,6 +89,22 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return self.size
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tables that are quick to rebuild stay behind; the tokenizer itself travels, if it can be pickled.
+        return {name: value for name, value in self.__dict__.items() if name not in ("text_tokens", "_ids_by_bytes")}
+
+    def with_width(self, width: int) -> Vocabulary:
+        """The same vocabulary with rows that cover `width` ids, for a model that pads its vocabulary (B6).
+
+        Raises:
+            VocabularyError: the width is below the number of tokens.
+        """
+        other = copy.copy(self)
+        other.__dict__.pop("fingerprint", None)
+        other.width, other.words = width, row_words(width)
+        other._check()
+        return other
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; of a special token, the bytes of its name.
@@ -100,10 +126,21 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """The tokenizer's own encoding of plain text: special names inside it are text, nothing is added around it.
 
+        ``decode(encode(text)) == text.encode()`` always holds. Where the tokenizer would change the text (it folds
+        case, say, or cannot tell ``▁`` from a space), the text is spelled with the longest tokens that fit instead.
+
         Raises:
             VocabularyError: the text cannot be spelled with this vocabulary.
         """
-        return self._encode(text)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise VocabularyError(f"no token spells a lone surrogate (character {error.start} of the text)") from error
+        if self._encode is not None:
+            ids = list(self._encode(text))
+            if self.decode(ids) == data:
+                return ids
+        return self._spell(data)
 
     @functools.cached_property
     def text_tokens(self) -> tuple[bytes, ...]:
@@ -113,9 +150,11 @@ class Vocabulary:
     @functools.cached_property
     def fingerprint(self) -> str:
         """A digest of everything a compiled grammar depends on (B3, B6): equal content, equal fingerprint."""
-        digest = hashlib.sha256(repr((self.width, self.size, sorted(self.special_names.items()), self.stop_ids)).encode())
-        for token in self.text_tokens:
-            digest.update(len(token).to_bytes(4, "little") + token)
+        head = (self.width, self.size, sorted(self.special_names.items()), self.stop_ids)
+        digest = hashlib.sha256(repr(head).encode())
+        tokens = self.text_tokens
+        digest.update(np.fromiter(map(len, tokens), dtype="<u4", count=len(tokens)).tobytes())
+        digest.update(b"".join(tokens))
         return digest.hexdigest()
 
     @functools.cached_property
@@ -127,18 +166,21 @@ class Vocabulary:
                 table.setdefault(token, id_)
         return table
 
-    def _encode_greedily(self, text: str) -> list[int]:
-        table, data, ids, start = self._ids_by_bytes, text.encode(), [], 0
+    def _spell(self, data: bytes) -> list[int]:
+        # Longest token first; `dead` are the positions from which the rest cannot be spelled.
+        table, cuts, dead = self._ids_by_bytes, [0], set[int]()
         longest = max(map(len, table), default=0)
-        while start < len(data):
+        while (start := cuts[-1]) < len(data):
             for end in range(min(len(data), start + longest), start, -1):
-                if (id_ := table.get(data[start:end])) is not None:
-                    ids.append(id_)
-                    start = end
+                if end not in dead and data[start:end] in table:
+                    cuts.append(end)
                     break
             else:
-                raise VocabularyError(f"{self.name} has no token for byte {data[start]:#04x}")
-        return ids
+                dead.add(cuts.pop())
+                if not cuts:
+                    last = max(dead)
+                    raise VocabularyError(f"{self.name} has no token for byte {data[last]:#04x} at offset {last}")
+        return [table[data[start:end]] for start, end in itertools.pairwise(cuts)]
 
     # The readers sit in a layer above; importing them here, on use, keeps one obvious place for a constructor.
 
@@ -182,3 +224,11 @@ class Vocabulary:
         from grammar_backends.tokenizers.mistral import read_mistral
 
         return read_mistral(tokenizer, width=width)
+
+
+def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
+    for id_, token in enumerate(tokens):
+        # bytes(3) would be three zero bytes, and bytes("a") a TypeError.
+        if not isinstance(token, (bytes, bytearray, memoryview)):
+            raise VocabularyError(f"token {id_} is of type {type(token).__name__}, not bytes")
+    return tuple(bytes(token) for token in tokens)

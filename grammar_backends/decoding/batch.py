@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher
+from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar
 from grammar_backends.contract.bitmask import Bitmask, check_rows
 from grammar_backends.errors import BitmaskError, GrammarError
 
@@ -32,26 +32,19 @@ def fill_bitmasks(
     Raises:
         BitmaskError: wrong shape, dtype, device or layout, a row out of range or listed twice (A20).
     """
-    rows = range(len(grammars)) if rows is None else rows
+    rows = list(range(len(grammars))) if rows is None else list(rows)
     if len(rows) != len(grammars) or len(set(rows)) != len(rows):
-        raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {list(rows)}")
+        raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {rows}")
     view = Bitmask.of(bitmask)
     for words in {grammar.words for grammar in grammars}:
         check_rows(view, rows, words)
+    alone = []
+    for filler, members in _by_filler(grammars).items():
+        if filler is None or not _fill_together(filler, grammars, members, view, rows):
+            alone += members
+        else:
+            alone += [index for index in members if view.rows[rows[index]].memory == view.zeros]
     outcomes: list[FillOutcome] = [None] * len(grammars)
-    groups, alone = _grouped(grammars)
-    for filler, members in groups.items():
-        targets = [rows[index] for index, _ in members]
-        try:
-            filler.fill_rows([matcher for _, matcher in members], view, targets)
-        except Exception:  # whose fault it was shows when they are filled one by one
-            alone += [index for index, _ in members]
-            continue
-        zeros = view.zeros
-        for (index, _), row in zip(members, targets, strict=True):
-            memory = view.rows[row].memory
-            if memory[0] == 0 and memory == zeros:
-                alone.append(index)
     for index in alone:
         try:
             grammars[index].fill_bitmask(bitmask, rows[index])
@@ -61,17 +54,23 @@ def fill_bitmasks(
     return outcomes
 
 
-Members = list[tuple[int, Matcher]]
+def _by_filler(grammars: Sequence[Grammar]) -> dict[BatchFiller | None, list[int]]:
+    """Places in `grammars` by the engine that fills them together; under None those that fill alone."""
+    fillers = [batch and batch[0] for batch in [grammar.batch for grammar in grammars]]
+    groups: dict[BatchFiller | None, list[int]] = {filler: [] for filler in fillers}
+    if len(groups) == 1:
+        return {filler: list(range(len(grammars))) for filler in groups}
+    for index, filler in enumerate(fillers):
+        groups[filler].append(index)
+    return groups
 
 
-def _grouped(grammars: Sequence[Grammar]) -> tuple[dict[BatchFiller, Members], list[int]]:
-    """Places in `grammars`: by the engine that fills them together, and those that fill alone."""
-    groups: dict[BatchFiller, Members] = {}
-    alone = []
-    for index, grammar in enumerate(grammars):
-        batch = grammar.batch
-        if batch is None:
-            alone.append(index)
-        else:
-            groups.setdefault(batch[0], []).append((index, batch[1]))
-    return groups, alone
+def _fill_together(
+    filler: BatchFiller, grammars: Sequence[Grammar], members: Sequence[int], view: Bitmask, rows: Sequence[int]
+) -> bool:
+    matchers = [batch[1] for batch in [grammars[index].batch for index in members] if batch]
+    try:
+        filler.fill_rows(matchers, view, [rows[index] for index in members])
+    except Exception:  # whose fault it was shows when they are filled one by one
+        return False
+    return True

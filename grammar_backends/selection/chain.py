@@ -54,14 +54,15 @@ def select_backend(
     host = host or shared_host()
     steps: list[Step] = []
     chosen: GrammarBackend | None = None
-    for step in _judged(spec, host, policy):
+    for judged in _judged(spec, host, policy):
+        step = judged
         if chosen is not None:
-            step = Step(step.backend, "not tried")
-        elif step.verdict == "chosen":
+            step = Step(judged.backend, "not tried")
+        elif judged.verdict == "chosen":
             try:
-                chosen = shared_backend(step.backend, vocabulary, None, host)
+                chosen = shared_backend(judged.backend, vocabulary, None, host)
             except (BackendUnavailable, VocabularyError) as error:
-                step = Step(step.backend, "skipped", (Finding(str(error)),))
+                step = Step(judged.backend, "skipped", (Finding(str(error)),))
         steps.append(step)
     trace = Trace(spec, tuple(steps))
     if chosen is None:

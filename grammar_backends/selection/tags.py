@@ -86,7 +86,9 @@ def inner_specs(spec: GrammarSpec) -> Iterator[tuple[str, GrammarSpec]]:
             pending += [(f"{pointer}/{key}", item, depth + 1) for key, item in value.items() if key != member]
 
 
-def _inner(kind: GrammarKind, content: JSON, holder: Mapping[str, Any], outer: GrammarSpec, pointer: str) -> GrammarSpec:
+def _inner(
+    kind: GrammarKind, content: JSON, holder: Mapping[str, Any], outer: GrammarSpec, pointer: str
+) -> GrammarSpec:
     try:
         if kind is GrammarKind.JSON_SCHEMA:
             return GrammarSpec.json_schema(content, options=outer.options)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llguidance import LLExecutor, LLMatcher, LLTokenizer, StructTag
+from llguidance import LLMatcher, LLTokenizer, StructTag
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
@@ -48,7 +48,6 @@ class GuidanceEngine:
             )
         except Exception as error:
             raise VocabularyError(f"llguidance cannot use {vocabulary.name}: {error}") from error
-        self._executor = LLExecutor(1)
 
     def compile(self, spec: GrammarSpec) -> GuidanceArtifact:
         try:
@@ -98,14 +97,17 @@ class GuidanceEngine:
             trigger = next(t for t in triggers if item["begin"].startswith(t))
             grammar = item.get("schema")
             tags.append(
-                StructTag(trigger=trigger, begin=item["begin"], grammar={} if grammar is None else grammar, end=item["end"])
+                StructTag(
+                    trigger=trigger, begin=item["begin"], grammar={} if grammar is None else grammar, end=item["end"]
+                )
             )
         return str(StructTag.to_grammar(tags, assume_special=any(trigger in specials for trigger in triggers)))
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
-        """`BatchFiller.fill_rows` in one native call."""
-        pairs = [(matcher.matcher, row) for matcher, row in zip(matchers, rows, strict=True)]  # type: ignore[attr-defined]  # they are GuidanceMatchers
-        self._executor.unsafe_compute_mask_ptr(pairs, bitmask.address, bitmask.words * 4, bitmask.num_rows)
+        """`BatchFiller.fill_rows` by a loop over pointers, which `LLExecutor` does not beat on few cores."""
+        address, nbytes = bitmask.address, bitmask.words * 4
+        for matcher, row in zip(matchers, rows, strict=True):
+            matcher.fill_at(address + row * nbytes, nbytes)  # type: ignore[attr-defined]  # they are GuidanceMatchers
         for matcher in matchers:
             matcher.check()  # type: ignore[attr-defined]  # as above
 
@@ -125,14 +127,14 @@ class GuidanceArtifact:
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_fill", "_is_error", "_try_consume", "is_accepting", "matcher")
+    __slots__ = ("_is_error", "_try_consume", "fill_at", "is_accepting", "matcher")
 
     fills_stop_tokens = True
 
     def __init__(self, matcher: Any) -> None:
         self.matcher = matcher
         self._try_consume = matcher.try_consume_tokens
-        self._fill = matcher.unsafe_compute_mask_ptr
+        self.fill_at = matcher.unsafe_compute_mask_ptr
         self._is_error = matcher.is_error
         self.is_accepting = matcher.is_accepting
 
@@ -153,7 +155,7 @@ class GuidanceMatcher:
             self.check()
 
     def fill_row(self, row: BitmaskRow) -> None:
-        self._fill(row.address, row.nbytes)
+        self.fill_at(row.address, row.nbytes)
         if self._is_error():
             self.check()
 
@@ -196,6 +198,8 @@ def _escaped(text: str) -> str:
 
 def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
     kind = UnsupportedFeature if NOT_IMPLEMENTED.search(text) else SpecError
-    found = re.search(r"\bat (?:line )?(\d+)(?:\(| column |, column |:)(\d+)", text) or re.search(r"^(\d+)\((\d+)\):", text)
+    found = re.search(r"\bat (?:line )?(\d+)(?:\(| column |, column |:)(\d+)", text) or re.search(
+        r"^(\d+)\((\d+)\):", text
+    )
     line, column = (int(found[1]), int(found[2])) if found else (None, None)
     return kind(f"{spec.kind}: llguidance cannot compile it", line=line, column=column, engine_text=text)

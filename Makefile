@@ -1,0 +1,41 @@
+# Each target sets up .venv by itself when something it depends on has changed. Needs Python >= 3.10 and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DISTRIBUTIONS := . plugins/xgrammar plugins/guidance plugins/outlines conformance
+STAMP := .venv/.installed
+INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml
+CORPUS ?=
+
+.PHONY: setup compare test lint bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): $(INPUTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation $(addprefix --editable ,$(DISTRIBUTIONS))
+	touch $@
+
+compare: $(STAMP)
+	$(BIN)/gb compare --suite smoke --tokenizer tekken
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m grammar_backends_conformance.benchmarks.overhead $(if $(CORPUS),--corpus $(CORPUS))
+
+docs: $(STAMP)
+	$(BIN)/python -m pytest tests/docs
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

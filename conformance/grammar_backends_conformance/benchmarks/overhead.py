@@ -1,0 +1,245 @@
+"""What the layer adds to the engines below, as ratios against the fastest raw calls, in one process.
+
+Every step of a decode is taken twice from the same state, once by the layer and once by the engine alone, in turns,
+so that whatever else the machine does weighs on both alike. Run it with ``python -m``; ``make bench`` does.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from grammar_backends import (
+    GrammarBackend,
+    GrammarSpec,
+    StructuredOutputGrammar,
+    Vocabulary,
+    allocate_bitmask,
+    fill_bitmasks,
+    load_backend,
+    load_vocabulary,
+)
+from grammar_backends.contract import CompiledGrammar, Grammar
+from grammar_backends.errors import GrammarBackendsError
+
+BACKENDS = ("xgrammar", "guidance")
+BATCH = 256
+
+
+class RawXGrammar:
+    """xgrammar's native object, past its Python wrapper, on a tensor that it need not convert."""
+
+    def __init__(self, compiled: CompiledGrammar, bitmask: torch.Tensor) -> None:
+        import tvm_ffi
+        from xgrammar import BatchGrammarMatcher, GrammarMatcher
+
+        native = compiled._artifact._compiled  # type: ignore[attr-defined]  # the adapter's own artifact
+        self.new = lambda: GrammarMatcher(native)
+        self.handle = self.new()._handle
+        self.tensor = tvm_ffi.from_dlpack(bitmask)
+        self.batch = BatchGrammarMatcher(max_threads=1)._handle
+
+    def fill(self) -> None:
+        self.handle.fill_next_token_bitmask(self.tensor, 0, False)
+
+    def accept(self, token: int) -> None:
+        self.handle.accept_token(token, False)
+
+    @staticmethod
+    def fill_loop(raws: Sequence[Any], bitmask: torch.Tensor) -> None:
+        tensor = raws[0].tensor
+        for row, raw in enumerate(raws):
+            raw.handle.fill_next_token_bitmask(tensor, row, False)
+
+    @staticmethod
+    def fill_batch(raws: Sequence[Any], bitmask: torch.Tensor) -> None:
+        handles = [raw.handle for raw in raws]
+        raws[0].batch.batch_fill_next_token_bitmask(handles, raws[0].tensor, list(range(len(raws))), False)
+
+
+class RawGuidance:
+    """llguidance by raw pointer, which is three times as fast as its torch helper."""
+
+    def __init__(self, compiled: CompiledGrammar, bitmask: torch.Tensor) -> None:
+        from llguidance import LLExecutor
+
+        pristine = compiled._artifact._pristine  # type: ignore[attr-defined]  # the adapter's own artifact
+        self.new = pristine.deep_copy
+        self.matcher = self.new()
+        self.address, self.nbytes = bitmask.data_ptr(), bitmask.shape[1] * 4
+        self.executor = LLExecutor(1)
+
+    def fill(self) -> None:
+        self.matcher.unsafe_compute_mask_ptr(self.address, self.nbytes)
+
+    def accept(self, token: int) -> None:
+        self.matcher.consume_token(token)
+
+    @staticmethod
+    def fill_loop(raws: Sequence[Any], bitmask: torch.Tensor) -> None:
+        address, nbytes = bitmask.data_ptr(), bitmask.shape[1] * 4
+        for row, raw in enumerate(raws):
+            raw.matcher.unsafe_compute_mask_ptr(address + row * nbytes, nbytes)
+
+    @staticmethod
+    def fill_batch(raws: Sequence[Any], bitmask: torch.Tensor) -> None:
+        pairs = [(raw.matcher, row) for row, raw in enumerate(raws)]
+        raws[0].executor.unsafe_compute_mask_ptr(pairs, bitmask.data_ptr(), bitmask.shape[1] * 4, bitmask.shape[0])
+
+
+RAW: dict[str, Any] = {"xgrammar": RawXGrammar, "guidance": RawGuidance}
+
+
+@dataclass
+class Pair:
+    """Times of the same calls, in ns: by the layer and by the engine alone."""
+
+    layer: list[int] = field(default_factory=list)
+    raw: list[int] = field(default_factory=list)
+
+    def run(self, turn: int, layer: Callable[[], object], raw: Callable[[], object]) -> None:
+        """Time one call of each; whose turn it is goes first."""
+        clock = time.perf_counter_ns
+        first, second = (layer, raw) if turn % 2 else (raw, layer)
+        t0 = clock()
+        first()
+        t1 = clock()
+        second()
+        t2 = clock()
+        self.layer.append(t1 - t0 if turn % 2 else t2 - t1)
+        self.raw.append(t2 - t1 if turn % 2 else t1 - t0)
+
+    def summary(self) -> dict[str, float]:
+        """Ratio of the sums, and the median of the differences in µs."""
+        added = [layer - raw for layer, raw in zip(self.layer, self.raw, strict=True)]
+        return {
+            "calls": len(self.layer),
+            "ratio_of_totals": sum(self.layer) / sum(self.raw),
+            "added_us_median": statistics.median(added) / 1000,
+            "raw_us_median": statistics.median(self.raw) / 1000,
+        }
+
+
+def texts_of(corpus: Path | None, limit: int) -> Iterator[tuple[GrammarSpec, str]]:
+    """Specs with one accepted text each, from a corpus of JSON schemas."""
+    path = corpus or Path(__file__).parent.parent / "cases" / "smoke.jsonl"
+    cases = (json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip())
+    schemas = [case for case in cases if case["kind"] == "json_schema"]
+    # Evenly over the whole corpus, since neighbours are alike.
+    for case in schemas[:: max(1, len(schemas) // limit)][:limit]:
+        for test in case["tests"]:
+            if test["valid"]:
+                yield (
+                    GrammarSpec.json_schema(case["spec"]),
+                    test.get("text") or json.dumps(test["data"], ensure_ascii=False),
+                )
+                break
+
+
+def measure(backend: GrammarBackend, specs: Sequence[tuple[GrammarSpec, str]], repeats: int) -> dict[str, Any]:
+    """All figures of one backend."""
+    vocabulary = backend.vocabulary
+    fills, accepts, news = Pair(), Pair(), Pair()
+    mine, raws = allocate_bitmask(1, vocabulary.width), allocate_bitmask(1, vocabulary.width)
+    compiled_all = []
+    for spec, text in specs:
+        try:
+            compiled = backend.compile_grammar(spec)
+        except GrammarBackendsError:
+            continue
+        compiled_all.append((compiled, vocabulary.encode(text)))
+        for _ in range(repeats):
+            _walk(compiled, compiled_all[-1][1], mine, raws, fills, accepts, news)
+    result: dict[str, Any] = {"version": backend.version, "specs": len(compiled_all)}
+    for name, pair in (("fill", fills), ("accept", accepts), ("new_grammar", news)):
+        result[name] = pair.summary()
+    result[f"batch_of_{BATCH}"] = _batch(compiled_all, vocabulary)
+    return result
+
+
+def _walk(
+    compiled: CompiledGrammar,
+    ids: Sequence[int],
+    mine: torch.Tensor,
+    theirs: torch.Tensor,
+    fills: Pair,
+    accepts: Pair,
+    news: Pair,
+) -> None:
+    raw = RAW[compiled.backend.name](compiled, theirs)
+    grammar: StructuredOutputGrammar = compiled.new_grammar()
+    news.run(len(news.raw), compiled.new_grammar, raw.new)
+    for turn, token in enumerate(ids):
+        fills.run(turn, lambda: grammar.fill_bitmask(mine, 0), raw.fill)
+        if not torch.equal(mine, theirs):
+            raise RuntimeError(f"the layer's row differs from the engine's own for {compiled.spec}")
+        accepts.run(
+            turn, lambda token=token: grammar.accept_tokens("bench", [token]), lambda token=token: raw.accept(token)
+        )  # type: ignore[misc]  # default binds the loop variable
+
+
+def _batch(compiled_all: Sequence[tuple[CompiledGrammar, list[int]]], vocabulary: Vocabulary) -> dict[str, float]:
+    mine, theirs = allocate_bitmask(BATCH, vocabulary.width), allocate_bitmask(BATCH, vocabulary.width)
+    grammars: list[Grammar] = []
+    raws: list[Any] = []
+    for row, (compiled, ids) in zip(range(BATCH), itertools.cycle(compiled_all), strict=False):
+        grammar, raw = compiled.new_grammar(), RAW[compiled.backend.name](compiled, theirs)
+        for token in ids[: row % max(1, len(ids))]:
+            grammar.accept_tokens("bench", [token])
+            raw.accept(token)
+        grammars.append(grammar)
+        raws.append(raw)
+    kind = type(raws[0])
+    layer, loop, native = Pair(), Pair(), Pair()
+    fill_bitmasks(grammars, mine)
+    for turn in range(41):
+        loop.run(turn, lambda: fill_bitmasks(grammars, mine), lambda: kind.fill_loop(raws, theirs))
+        native.run(turn, lambda: fill_bitmasks(grammars, mine), lambda: kind.fill_batch(raws, theirs))
+    if not torch.equal(mine, theirs):
+        raise RuntimeError("the layer's rows differ from the engine's own")
+    layer.layer = loop.layer + native.layer
+    fastest = min(statistics.median(loop.raw), statistics.median(native.raw))
+    return {
+        "ratio_to_fastest": statistics.median(layer.layer) / fastest,
+        "raw_loop_us": statistics.median(loop.raw) / 1000,
+        "raw_batch_us": statistics.median(native.raw) / 1000,
+        "layer_us": statistics.median(layer.layer) / 1000,
+    }
+
+
+@click.command()
+@click.option("--corpus", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="JSONL; default: smoke.")
+@click.option("--limit", default=100, show_default=True, help="Schemas to take.")
+@click.option("--repeats", default=3, show_default=True, help="Walks over each text.")
+@click.option("--tokenizer", default="tekken", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures here, as JSON.")
+def main(corpus: Path | None, limit: int, repeats: int, tokenizer: str, out: Path | None) -> None:
+    """Measure what the layer adds to xgrammar and llguidance."""
+    vocabulary = load_vocabulary(tokenizer)
+    specs = list(texts_of(corpus, limit))
+    results = {}
+    for name in BACKENDS:
+        backend = load_backend(name, vocabulary)
+        gc.disable()  # a collection would fall on one side at random
+        results[name] = measure(backend, specs, repeats)
+        gc.enable()
+        click.echo(f"{name} {backend.version}, {results[name]['specs']} schemas, {vocabulary.name}")
+        for figure, values in results[name].items():
+            if isinstance(values, dict):
+                click.echo(f"  {figure:>13}  " + "  ".join(f"{key} {value:.3f}" for key, value in values.items()))
+    if out is not None:
+        out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
