@@ -14,7 +14,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from grammar_backends.contract.bitmask import Bitmask
 from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar
 from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.contract.spec import GrammarKind, GrammarSpec

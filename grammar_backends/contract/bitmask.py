@@ -7,6 +7,7 @@ and gives adapters a cheap view of one row's memory; it knows nothing of grammar
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -111,7 +112,7 @@ class BitmaskRow:
 
 
 class Bitmask:
-    """A checked view of a bitmask tensor, shared by all who fill the same tensor.
+    """A checked view of a bitmask tensor, shared by all who fill the same tensor. Use it while the tensor lives.
 
     Attributes:
         array: int32 ``[rows, words]`` numpy view of the tensor's memory.
@@ -168,14 +169,20 @@ def _checked_array(tensor: BitmaskTensor) -> NDArray[np.int32]:
     if str(getattr(device, "type", device)) != "cpu":
         raise BitmaskError(f"a bitmask is filled on the CPU, not on {device}")
     try:
-        array = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
+        array = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()  # torch: without the tensor object
     except (AttributeError, TypeError, RuntimeError) as error:
         raise BitmaskError(f"a bitmask is an int32 torch tensor or numpy array, not {type(tensor).__name__}") from error
     if array.ndim != 2 or array.dtype != np.int32:
         raise BitmaskError(f"a bitmask is int32 with two dimensions, not {array.dtype} with shape {array.shape}")
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise BitmaskError("a bitmask is contiguous and writable; use allocate_bitmask, and slice rows only")
-    return array
+    return _borrowed(array) if array is tensor else array
+
+
+def _borrowed(array: NDArray[np.int32]) -> NDArray[np.int32]:
+    # A view that held the array itself would keep it alive, and with it its own entry in `_views`, for ever.
+    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    return np.ndarray(array.shape, np.int32, buffer=memory)
 
 
 def _as_integers(memory: memoryview) -> memoryview[int]:

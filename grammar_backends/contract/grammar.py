@@ -100,7 +100,8 @@ class Matcher(Protocol):
         fills_stop_tokens: True when `fill_row` itself sets the vocabulary's stop bits exactly while accepting.
 
     Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_tokens() -> list[int]``,
-    ``forced_bytes() -> bytes``.
+    ``forced_bytes() -> bytes``, ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more
+    than that, and the tokens of one `consume`, will be rolled back, so that older state can go; A33).
     """
 
     def consume(self, tokens: Sequence[int]) -> int:
@@ -155,6 +156,7 @@ class Grammar:
 
     __slots__ = (
         "_artifact",
+        "_every_stop",
         "_error",
         "_filler",
         "_floor",
@@ -186,9 +188,11 @@ class Grammar:
         self.words = vocabulary.words
         self._stops = stops
         self.max_rollback = max_rollback
-        self._matcher = matcher = artifact.new_matcher()
+        self._matcher = matcher = self._new_matcher()
         default_stops = stops is vocabulary.stop_set or stops == vocabulary.stop_set
         self._native_stops = default_stops and getattr(matcher, "fills_stop_tokens", False)
+        # The vocabulary's own stop tokens are never text, also where the request brings others (A10).
+        self._every_stop = stops if default_stops else stops | vocabulary.stop_set
         self._filler = filler if self._native_stops else None
         self.batch = None if self._filler is None else (self._filler, matcher)
         self._tensor: torch.Tensor | None = None  # the tensor filled last, and the view of it
@@ -197,6 +201,14 @@ class Grammar:
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
         self._error: GrammarError | None = None
+
+    def _new_matcher(self) -> Matcher:
+        matcher = self._artifact.new_matcher()
+        if self.max_rollback is not None:
+            limit = getattr(matcher, "limit_rollback", None)
+            if limit is not None:
+                limit(self.max_rollback)
+        return matcher
 
     @property
     def num_accepted(self) -> int:
@@ -230,7 +242,9 @@ class Grammar:
         stop = False
         if end == 1:
             token = tokens[0]
-            if token in self._stops:
+            if token in self._every_stop:
+                if token not in self._stops:
+                    return False
                 end, stop = 0, True
             elif not 0 <= token < self._size:
                 return False
@@ -253,7 +267,7 @@ class Grammar:
         if stop:
             if not self.is_accepting():
                 if end and self._error is None:
-                    self._matcher.rollback(end)
+                    self._undo(end)
                 return False
             self._terminated = True
             self.batch = None
@@ -292,8 +306,8 @@ class Grammar:
     def _text_run(self, tokens: Sequence[int]) -> tuple[int, bool]:
         """How many leading tokens are for the matcher, and whether a stop token follows them."""
         for index, token in enumerate(tokens):
-            if token in self._stops:
-                return index, True
+            if token in self._every_stop:
+                return index, token in self._stops
             if not 0 <= token < self._size:
                 return index, False
         return len(tokens), False
@@ -308,10 +322,7 @@ class Grammar:
             raise ValueError(f"cannot roll back {num_tokens} of {self._num_accepted} accepted tokens{limit}")
         text_tokens = num_tokens - self._terminated
         if text_tokens and not self._is_lost():
-            try:
-                self._matcher.rollback(text_tokens)
-            except Exception as error:
-                self._fail(error)
+            self._undo(text_tokens)
         self._terminated = False
         self._num_accepted -= num_tokens
         if isinstance(self._error, DeadEnd):
@@ -321,6 +332,12 @@ class Grammar:
     def _set_batch(self) -> None:
         filler = None if self._terminated or self._error is not None else self._filler
         self.batch = None if filler is None else (filler, self._matcher)
+
+    def _undo(self, text_tokens: int) -> None:
+        try:
+            self._matcher.rollback(text_tokens)
+        except Exception as error:
+            self._fail(error)
 
     def _is_lost(self) -> bool:
         # After an engine's own failure its state means nothing; a dead end is a state like any other.
@@ -379,7 +396,7 @@ class Grammar:
                 array[id_ >> 5] &= ~_BIT[id_ & 31]
 
     def reset(self) -> None:
-        self._matcher = self._artifact.new_matcher()
+        self._matcher = self._new_matcher()
         self._num_accepted = 0
         self._floor = 0
         self._terminated = False
@@ -393,7 +410,7 @@ class Grammar:
             if name != "_view":
                 setattr(copy, name, getattr(self, name))
         copy._tensor = None
-        copy._matcher = self._artifact.new_matcher() if self._is_lost() else self._matcher.fork()
+        copy._matcher = self._new_matcher() if self._is_lost() else self._matcher.fork()
         copy._set_batch()
         return copy
 
