@@ -10,6 +10,7 @@ from grammar_backends.contract.backend import (
     CompiledGrammar,
     Engine,
     GrammarBackend,
+    GrammarSupport,
 )
 from grammar_backends.contract.bitmask import (
     Bitmask,
@@ -43,6 +44,7 @@ __all__ = [
     "GrammarKind",
     "GrammarOptions",
     "GrammarSpec",
+    "GrammarSupport",
     "GrammarSyntax",
     "Matcher",
     "StructuredOutputGrammar",

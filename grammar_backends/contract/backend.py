@@ -37,12 +37,32 @@ __all__ = [
     "CompiledGrammar",
     "Engine",
     "GrammarBackend",
+    "GrammarSupport",
 ]
 
 API_VERSION = 1
 """The version of the plugin interface; a plugin made for another one is recorded as incompatible."""
 
 TagForm = Literal["legacy", "format"]
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSupport:
+    """What an engine does with grammars. Plain data, one value per engine.
+
+    Attributes:
+        ebnf_extensions: xgrammar's constructs that the engine enforces, such as "TagDispatch"; "*" for all.
+        lazy_terminals: lazy repetitions in Lark terminals end a terminal as early as they can.
+        foreign_terminals: Lark terminals outside the layer's regex dialect are enforced, or refused loudly.
+        lark_attributes: rule attributes (`x[max_tokens=3]`) that change the language and are enforced.
+        lark_directives: embedded `%json`, `%regex` and the like that are fully enforced.
+    """
+
+    ebnf_extensions: frozenset[str] = frozenset()
+    lazy_terminals: bool = True
+    foreign_terminals: bool = True
+    lark_attributes: frozenset[str] = frozenset()
+    lark_directives: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,8 @@ class Capabilities:
         closed_objects: whether ``additional_properties="closed"`` is enforced.
         regex: how the engine wants patterns written and what it cannot do (C3); None when it reads the layer's
             dialect as it stands and refuses the rest.
+        grammar: what the engine does with grammars that another reads differently; None when it refuses whatever it
+            would not enforce.
         support: measured tables of what the engine enforces inside schemas, as ``package:file.json``; None when the
             engine itself refuses whatever it would not enforce.
     """
@@ -73,6 +95,7 @@ class Capabilities:
     compact_whitespace: bool = False
     closed_objects: bool = False
     regex: RegexDialect | None = None
+    grammar: GrammarSupport | None = None
     support: str | None = None
 
 

@@ -156,8 +156,8 @@ class Grammar:
 
     __slots__ = (
         "_artifact",
-        "_every_stop",
         "_error",
+        "_every_stop",
         "_filler",
         "_floor",
         "_matcher",

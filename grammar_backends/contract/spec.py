@@ -47,17 +47,23 @@ class GrammarOptions:
     Attributes:
         whitespace: "any" allows JSON white space between JSON tokens; "compact" allows none. An override: no
             key inside a schema can loosen it.
+        max_whitespace: white-space characters in a row that "any" allows, so that a model cannot go on with blanks
+            for ever; None for no bound. An engine may allow fewer where each costs it dearly.
         additional_properties: "schema" follows the schema, where an absent `additionalProperties` means open;
             "closed" treats an absent one as false.
         json_object_only: what the kind `json_object` means: True only objects, False any JSON value.
     """
 
     whitespace: Literal["any", "compact"] = "any"
+    max_whitespace: int | None = 32
     additional_properties: Literal["schema", "closed"] = "schema"
     json_object_only: bool = True
 
     def __post_init__(self) -> None:
         _one_of("whitespace", self.whitespace, ("any", "compact"))
+        bound = self.max_whitespace
+        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
+            raise SpecError(f"option max_whitespace must be a positive integer or None, not {bound!r}")
         _one_of("additional_properties", self.additional_properties, ("schema", "closed"))
         if not isinstance(self.json_object_only, bool):
             raise SpecError(f"option json_object_only must be a boolean, not {self.json_object_only!r}")
@@ -227,6 +233,7 @@ def _digest(spec: GrammarSpec) -> str:
         spec.kind.value,
         spec.syntax,
         options.whitespace,
+        str(options.max_whitespace),
         options.additional_properties,
         str(options.json_object_only),
         spec.text,

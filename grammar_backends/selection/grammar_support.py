@@ -7,8 +7,8 @@ A finding names the place and the construct, so that the backend that would sile
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from grammar_backends.contract import GrammarSupport
 from grammar_backends.contract.grammar_text import (
     Opaque,
     Syntax,
@@ -20,75 +20,31 @@ from grammar_backends.contract.grammar_text import (
     tokens_of,
 )
 from grammar_backends.errors import SpecError
+from grammar_backends.selection.findings import Finding
 
-__all__ = ["GUIDANCE", "XGRAMMAR", "GrammarFinding", "GrammarSupport", "grammar_findings"]
-
-
-@dataclass(frozen=True, slots=True)
-class GrammarFinding:
-    """One construct that an engine would not enforce, where it stands (both from 1), and what would happen."""
-
-    line: int
-    column: int
-    keyword: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GrammarSupport:
-    """What an engine does with grammars. Plain data, one value per engine.
-
-    Attributes:
-        ebnf_extensions: xgrammar's constructs that the engine enforces, such as "TagDispatch"; "*" for all.
-        lazy_terminals: lazy repetitions in Lark terminals end a terminal as early as they can.
-        foreign_terminals: Lark terminals outside the layer's regex dialect are enforced, or refused loudly.
-        lark_attributes: rule attributes (`x[max_tokens=3]`) that change the language and are enforced.
-        lark_directives: embedded `%json`, `%regex` and the like that are fully enforced.
-    """
-
-    ebnf_extensions: frozenset[str] = frozenset()
-    lazy_terminals: bool = True
-    foreign_terminals: bool = True
-    lark_attributes: frozenset[str] = frozenset()
-    lark_directives: frozenset[str] = frozenset()
+__all__ = ["grammar_findings"]
 
 
 LANGUAGE_ATTRIBUTES = frozenset({"lazy", "max_tokens", "stop", "stop_capture", "suffix"})
 """Attributes of Lark rules that change which texts match; `capture` and `temperature` do not."""
 
-XGRAMMAR = GrammarSupport(
-    ebnf_extensions=frozenset({"*"}),
-    lazy_terminals=False,
-    foreign_terminals=False,
-    lark_directives=frozenset({"%regex"}),
-)
-"""xgrammar 0.2.9: drops laziness, reads unknown escapes as letters and nested classes as characters, ignores anchors
-in the middle, relaxes `max_tokens`, ends `lazy` and `stop` rules elsewhere than llguidance, whose features they are,
-and ignores schema keywords of `%json` as it does those of a JSON schema."""
 
-GUIDANCE = GrammarSupport(
-    lark_attributes=LANGUAGE_ATTRIBUTES,
-    lark_directives=frozenset({"%json", "%regex", "%llguidance"}),
-)
-"""llguidance 1.9.1: its terminals are matched by a lexer that takes the longest match, as is usual for Lark."""
-
-
-def grammar_findings(text: str, syntax: Syntax, support: GrammarSupport) -> list[GrammarFinding]:
+def grammar_findings(text: str, syntax: Syntax, support: GrammarSupport) -> list[Finding]:
     """What of this grammar an engine would silently get wrong, in the order of the text.
 
     Raises:
         SpecError: the grammar cannot be read at all.
     """
     found = _lark_findings(text, support) if syntax == "lark" else _ebnf_findings(text, syntax, support)
-    return sorted(found, key=lambda finding: (finding.line, finding.column))
+    return sorted(found, key=lambda finding: (finding.line or 0, finding.column or 0))
 
 
-def _finding(text: str, offset: int, keyword: str, reason: str) -> GrammarFinding:
+def _finding(text: str, offset: int, keyword: str, reason: str) -> Finding:
     line, column = position(text, offset)
-    return GrammarFinding(line, column, keyword, reason)
+    return Finding(reason, line=line, column=column, keyword=keyword)
 
 
-def _ebnf_findings(text: str, syntax: Syntax, support: GrammarSupport) -> Iterator[GrammarFinding]:
+def _ebnf_findings(text: str, syntax: Syntax, support: GrammarSupport) -> Iterator[Finding]:
     for node in opaque_elements(read_grammar(text, syntax)):
         reason = _ebnf_reason(node, support)
         if reason:
@@ -104,7 +60,7 @@ def _ebnf_reason(node: Opaque, support: GrammarSupport) -> str | None:
     return None if known else f"{node.keyword} is an extension of xgrammar"
 
 
-def _lark_findings(text: str, support: GrammarSupport) -> Iterator[GrammarFinding]:
+def _lark_findings(text: str, support: GrammarSupport) -> Iterator[Finding]:
     tokens = tokens_of(text, "lark")
     for token in tokens:
         yield from _terminal_findings(text, token, support)
@@ -116,7 +72,7 @@ def _lark_findings(text: str, support: GrammarSupport) -> Iterator[GrammarFindin
             yield _finding(text, token.offset, token.text, f"the attribute {token.text} is not fully enforced")
 
 
-def _terminal_findings(text: str, token: Token, support: GrammarSupport) -> Iterator[GrammarFinding]:
+def _terminal_findings(text: str, token: Token, support: GrammarSupport) -> Iterator[Finding]:
     regex = terminal_of(token)
     if isinstance(regex, SpecError):
         if not support.foreign_terminals:

@@ -55,7 +55,8 @@ def _grammar_findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
     if syntax not in backend.capabilities.syntaxes:
         return [Finding(f"{backend.name} does not read {syntax} grammars", keyword=syntax)]
-    return grammar_findings(spec.text, syntax, backend.name)
+    support = backend.capabilities.grammar
+    return grammar_findings(spec.text, syntax, support) if support else []
 
 
 def _tag_findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import llguidance
 import pytest
 import xgrammar
+from grammar_backends_guidance import GRAMMARS as GUIDANCE
+from grammar_backends_xgrammar import GRAMMARS as XGRAMMAR
 
 from grammar_backends.contract import grammar_text as gt
 from grammar_backends.contract.grammar_text import (
@@ -26,7 +28,7 @@ from grammar_backends.contract.grammar_text import (
 )
 from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.errors import SpecError, UnsupportedFeature
-from grammar_backends.selection.grammar_support import GUIDANCE, XGRAMMAR, grammar_findings
+from grammar_backends.selection.grammar_support import grammar_findings
 
 XGRAMMAR_DIALECT = RegexDialect("xgrammar")
 GUIDANCE_DIALECT = RegexDialect("guidance", max_depth=250)

@@ -6,6 +6,7 @@ so that whatever else the machine does weighs on both alike. Run it with ``pytho
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
@@ -44,7 +45,7 @@ class RawXGrammar:
         from xgrammar import BatchGrammarMatcher, GrammarMatcher
 
         native = compiled._artifact._compiled  # type: ignore[attr-defined]  # the adapter's own artifact
-        self.new = lambda: GrammarMatcher(native)
+        self.new: Callable[[], Any] = lambda: GrammarMatcher(native)
         self.handle = self.new()._handle
         self.tensor = tvm_ffi.from_dlpack(bitmask)
         self.batch = BatchGrammarMatcher(max_threads=1)._handle
@@ -77,7 +78,7 @@ class RawGuidance:
         self.new = pristine.deep_copy
         self.matcher = self.new()
         self.address, self.nbytes = bitmask.data_ptr(), bitmask.shape[1] * 4
-        self.executor = LLExecutor(1)
+        self.executor: Any = LLExecutor(1)
 
     def fill(self) -> None:
         self.matcher.unsafe_compute_mask_ptr(self.address, self.nbytes)
@@ -183,9 +184,8 @@ def _walk(
         fills.run(turn, lambda: grammar.fill_bitmask(mine, 0), raw.fill)
         if not torch.equal(mine, theirs):
             raise RuntimeError(f"the layer's row differs from the engine's own for {compiled.spec}")
-        accepts.run(
-            turn, lambda token=token: grammar.accept_tokens("bench", [token]), lambda token=token: raw.accept(token)
-        )  # type: ignore[misc]  # default binds the loop variable
+        accept = functools.partial(grammar.accept_tokens, "bench", [token])
+        accepts.run(turn, accept, functools.partial(raw.accept, token))
 
 
 def _batch(compiled_all: Sequence[tuple[CompiledGrammar, list[int]]], vocabulary: Vocabulary) -> dict[str, float]:

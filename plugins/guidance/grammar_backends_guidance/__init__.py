@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
+from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind, GrammarSupport
 from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.plugins import hookimpl
 
-__all__ = ["DIALECT", "SPEC", "grammar_backends_register_backends"]
+__all__ = ["DIALECT", "GRAMMARS", "SPEC", "grammar_backends_register_backends"]
 
-DIALECT = RegexDialect("guidance")
+DIALECT = RegexDialect("guidance", max_depth=250)
+
+GRAMMARS = GrammarSupport(
+    lark_attributes=frozenset({"lazy", "max_tokens", "stop", "stop_capture", "suffix"}),
+    lark_directives=frozenset({"%json", "%regex", "%llguidance"}),
+)
+"""Measured on 1.9.1: its terminals are matched by a lexer that takes the longest match, as is usual for Lark."""
 
 SPEC = BackendSpec(
     name="guidance",
@@ -25,6 +31,7 @@ SPEC = BackendSpec(
         forced_bytes=True,
         compact_whitespace=True,
         regex=DIALECT,
+        grammar=GRAMMARS,
         support="grammar_backends_guidance:support.json",
     ),
     priority=20,

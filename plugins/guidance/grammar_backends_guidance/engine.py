@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer, StructTag
-from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
-from grammar_backends.contract.grammar_text import detect_syntax
-from grammar_backends.contract.regex import translate
-from grammar_backends.errors import GrammarError, SpecError, UnsupportedFeature, VocabularyError
+from grammar_backends.contract.grammar_text import detect_syntax, ebnf_to_lark, lark_for
+from grammar_backends.contract.regex import regex_of_texts, translate
+from grammar_backends.errors import DeadEnd, GrammarError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_guidance import DIALECT
 
 __all__ = ["GuidanceEngine"]
@@ -28,6 +27,9 @@ NOT_IMPLEMENTED = re.compile(
     r"|constraints are not|too (complex|large|many|big|deep)|limit",
     re.IGNORECASE,
 )
+
+NO_TOKEN = "NoExtensionBias"
+"""llguidance's word for a dead end."""
 
 
 class GuidanceEngine:
@@ -43,9 +45,7 @@ class GuidanceEngine:
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._vocabulary = vocabulary
         try:
-            self._tokenizer = LLTokenizer(
-                _Tokens(vocabulary), n_vocab=vocabulary.width, eos_token=list(vocabulary.stop_ids)
-            )
+            self._tokenizer = LLTokenizer(_Tokens(vocabulary), eos_token=list(vocabulary.stop_ids))
         except Exception as error:
             raise VocabularyError(f"llguidance cannot use {vocabulary.name}: {error}") from error
 
@@ -69,11 +69,12 @@ class GuidanceEngine:
         if spec.kind is GrammarKind.REGEX:
             return str(LLMatcher.grammar_from_regex(translate(spec.text, DIALECT)))
         if spec.kind is GrammarKind.CHOICE:
-            return str(LLMatcher.grammar_from_regex("|".join(map(_escaped, spec.value))))
+            return str(LLMatcher.grammar_from_regex(translate(regex_of_texts(spec.value), DIALECT)))
         if spec.kind is GrammarKind.STRUCTURAL_TAG:
             return self._tag_grammar(spec.value)
         syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
-        return str(LLMatcher.grammar_from_lark(spec.text if syntax == "lark" else gbnf_to_lark(spec.text)))
+        lark = lark_for(spec.text, DIALECT) if syntax == "lark" else ebnf_to_lark(spec.text, syntax)
+        return str(LLMatcher.grammar_from_lark(lark))
 
     def _schema_grammar(self, spec: GrammarSpec, schema: Any) -> str:
         if schema is True:
@@ -82,11 +83,13 @@ class GuidanceEngine:
             raise SpecError("json_schema: the schema false allows no text", pointer="")
         # Options inside the schema would loosen what the request's own options say (B5).
         schema = {key: value for key, value in schema.items() if key != "x-guidance"}
-        overrides = {
+        overrides: dict[str, Any] = {
             "whitespace_flexible": spec.options.whitespace == "any",
             "coerce_one_of": False,
             "lenient": False,
         }
+        if spec.options.whitespace == "any" and spec.options.max_whitespace is not None:
+            overrides["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{spec.options.max_whitespace}}}"
         return str(LLMatcher.grammar_from_json_schema(schema, overrides=overrides))
 
     def _tag_grammar(self, tag: Mapping[str, Any]) -> str:
@@ -121,17 +124,22 @@ class GuidanceArtifact:
         self._pristine = pristine
 
     def new_matcher(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._pristine.deep_copy())
+        return GuidanceMatcher(self._pristine, self._pristine.deep_copy(), [])
 
 
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_is_error", "_try_consume", "fill_at", "is_accepting", "matcher")
+    __slots__ = ("_is_error", "_pristine", "_tokens", "_try_consume", "fill_at", "is_accepting", "matcher")
 
     fills_stop_tokens = True
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, pristine: Any, matcher: Any, tokens: list[int]) -> None:
+        self._pristine = pristine
+        self._tokens = tokens
+        self._drive(matcher)
+
+    def _drive(self, matcher: Any) -> None:
         self.matcher = matcher
         self._try_consume = matcher.try_consume_tokens
         self.fill_at = matcher.unsafe_compute_mask_ptr
@@ -142,6 +150,8 @@ class GuidanceMatcher:
         consumed: int = self._try_consume(tokens)
         if consumed != len(tokens):
             self.check()
+            tokens = tokens[:consumed]
+        self._tokens.extend(tokens)
         return consumed
 
     def validate(self, tokens: Sequence[int]) -> int:
@@ -153,6 +163,7 @@ class GuidanceMatcher:
     def rollback(self, num_tokens: int) -> None:
         if not self.matcher.rollback(num_tokens):
             self.check()
+        del self._tokens[len(self._tokens) - num_tokens :]
 
     def fill_row(self, row: BitmaskRow) -> None:
         self.fill_at(row.address, row.nbytes)
@@ -160,7 +171,7 @@ class GuidanceMatcher:
             self.check()
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self.matcher.deep_copy())
+        return GuidanceMatcher(self._pristine, self.matcher.deep_copy(), self._tokens.copy())
 
     def forced_bytes(self) -> bytes:
         return bytes(self.matcher.compute_ff_bytes())
@@ -170,8 +181,16 @@ class GuidanceMatcher:
 
     def check(self) -> None:
         """Raise if the matcher is in its error state."""
-        if self._is_error():
-            raise GrammarError(f"llguidance: {self.matcher.get_error().splitlines()[0]}")
+        if not self._is_error():
+            return
+        problem = self.matcher.get_error().partition("\n")[0]
+        if problem != NO_TOKEN:
+            raise GrammarError(f"llguidance: {problem}")
+        # Computing the row of a dead end ruins the matcher, but the state itself is sound and can be rolled back.
+        copy = self._pristine.deep_copy()
+        copy.try_consume_tokens(self._tokens)
+        self._drive(copy)
+        raise DeadEnd(f"no token is legal after {len(self._tokens)} tokens")
 
 
 class _Tokens:
@@ -185,15 +204,15 @@ class _Tokens:
         self.special_token_ids = sorted(vocabulary.special_ids)
         names = vocabulary.special_names
         self.tokens = [names[id_].encode() if id_ in names else t for id_, t in enumerate(vocabulary.text_tokens)]
+        # The width of rows is taken from this list alone; a token without bytes is never allowed.
+        self.tokens += [b""] * (vocabulary.width - vocabulary.size)
         self._encode = vocabulary.encode
 
     def __call__(self, text: str | bytes) -> list[int]:
-        return self._encode(text if isinstance(text, str) else text.decode())
-
-
-def _escaped(text: str) -> str:
-    """A pattern that matches just this text, in the syntax of Rust's regex crate."""
-    return "".join(c if c.isascii() and c.isalnum() else f"\\u{{{ord(c):X}}}" for c in text) or "()"
+        try:
+            return self._encode(text if isinstance(text, str) else text.decode())
+        except VocabularyError:
+            return []  # nothing is forced then; an exception in here would ruin the matcher
 
 
 def _spec_error(spec: GrammarSpec, text: str) -> SpecError:

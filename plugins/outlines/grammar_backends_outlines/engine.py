@@ -18,16 +18,18 @@ from outlines_core import Guide, Index
 from outlines_core import Vocabulary as NativeVocabulary
 from outlines_core.json_schema import build_regex_from_schema
 
-from grammar_backends.contract import BitmaskRow, GrammarKind, GrammarSpec, Vocabulary, pack_ids
-from grammar_backends.contract.regex import translate
+from grammar_backends.contract import BitmaskRow, GrammarKind, GrammarOptions, GrammarSpec, Vocabulary, pack_ids
+from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_outlines import DIALECT
 
 __all__ = ["OutlinesEngine"]
 
+MAX_WHITESPACE = 8
+"""White-space characters in a row: each one more makes the index larger at every place where it may stand."""
 
-ANY_SPACE = r"[ \n\r\t]*"
-"""JSON's own white space; outlines-core would allow a single blank."""
+SPARE_STATES = 64
+"""States beyond twice the rollback limit that pile up before old ones are dropped, so that dropping is rare (A33)."""
 
 ROW_CACHE_BYTES = 16 << 20
 """Memory for computed rows that one artifact may keep."""
@@ -45,6 +47,8 @@ class OutlinesEngine:
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._stop_row = pack_ids(vocabulary.stop_ids, vocabulary.width)
+        self._lead = _lead(vocabulary)
+        self._lead_pattern = re.escape(vocabulary.text_tokens[self._lead].decode())
         ids: dict[bytes, list[int]] = {}
         for id_, token in enumerate(vocabulary.text_tokens):
             if token:
@@ -55,34 +59,52 @@ class OutlinesEngine:
             raise VocabularyError(f"outlines-core cannot use {vocabulary.name}: {error}") from error
 
     def compile(self, spec: GrammarSpec) -> OutlinesArtifact:
+        pattern = self._pattern(spec)
         try:
-            index = Index(self._pattern(spec), self._vocabulary)
-        except SpecError:
-            raise
+            index = Index(self._lead_pattern + pattern, self._vocabulary)
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        return OutlinesArtifact(index, self._stop_row)
+        return OutlinesArtifact(index, self._lead, self._stop_row)
 
     def _pattern(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.REGEX:
             return translate(spec.text, DIALECT)
         if spec.kind is GrammarKind.CHOICE:
-            return translate("|".join(map(re.escape, spec.value)), DIALECT)
-        space = "" if spec.options.whitespace == "compact" else ANY_SPACE
-        # Without the anchor outlines-core stops at the first match: it loses "12" after "1", and "1.5" after "1".
-        return f"(?:{build_regex_from_schema(spec.text, space)})$"
+            return translate(regex_of_texts(spec.value), DIALECT)
+        try:
+            pattern = build_regex_from_schema(spec.text, _space(spec.options))
+        except Exception as error:
+            raise _spec_error(spec, str(error)) from error
+        return rf"(?:{pattern}){DIALECT.end}"
+
+
+def _lead(vocabulary: Vocabulary) -> int:
+    """A token to put before every text: outlines-core cannot accept the empty text, but can accept it after one."""
+    tokens = [(len(token), id_) for id_, token in enumerate(vocabulary.text_tokens) if token.isascii() and token]
+    if not tokens:
+        raise VocabularyError(f"outlines-core cannot use {vocabulary.name}: it has no ASCII token")
+    return min(tokens)[1]
+
+
+def _space(options: GrammarOptions) -> str:
+    """What may stand between JSON tokens."""
+    if options.whitespace == "compact":
+        return ""
+    bound = MAX_WHITESPACE if options.max_whitespace is None else min(options.max_whitespace, MAX_WHITESPACE)
+    return rf"[ \n\r\t]{{0,{bound}}}"
 
 
 class OutlinesArtifact:
     """An index, and the most recently computed rows of its states, stop bits included."""
 
-    __slots__ = ("_capacity", "_rows", "_stop_row", "arrivals", "index", "start")
+    __slots__ = ("_capacity", "_lead", "_rows", "_stop_row", "arrivals", "index", "start")
 
-    def __init__(self, index: Any, stop_row: NDArray[np.int32]) -> None:
+    def __init__(self, index: Any, lead: int, stop_row: NDArray[np.int32]) -> None:
         self.index = index
-        self.start: int = index.get_initial_state()
+        self.start: int = index.get_next_state(index.get_initial_state(), lead)
         self.arrivals: dict[int, tuple[int, int]] = {}
         """For each state seen, one (state before it, token): how a `Guide` can be led there."""
+        self._lead = lead
         self._stop_row = stop_row
         self._capacity = max(1, ROW_CACHE_BYTES // stop_row.nbytes)
         self._rows: OrderedDict[int, NDArray[np.int32]] = OrderedDict()
@@ -105,12 +127,12 @@ class OutlinesArtifact:
 
     def _guide_at(self, state: int) -> Guide:
         # Only a Guide writes rows natively (forty times faster than listing tokens), and it starts at the beginning.
-        tokens = []
+        tokens: list[int] = []
         while state != self.start:
             state, token = self.arrivals[state]
             tokens.append(token)
         guide = Guide(self.index)
-        for token in reversed(tokens):
+        for token in (self._lead, *reversed(tokens)):
             guide.advance(token, False)
         return guide
 
@@ -118,17 +140,23 @@ class OutlinesArtifact:
 class OutlinesMatcher:
     """`Matcher` as a list of visited index states, the current one last."""
 
-    __slots__ = ("_artifact", "_next", "_states")
+    __slots__ = ("_artifact", "_follow", "_limit", "_states")
 
     fills_stop_tokens = True
 
-    def __init__(self, artifact: OutlinesArtifact, states: list[int]) -> None:
+    def __init__(self, artifact: OutlinesArtifact, states: list[int], limit: int | None = None) -> None:
         self._artifact = artifact
-        self._next = artifact.index.get_next_state
+        self._follow = artifact.index.get_next_state
         self._states = states
+        self._limit = limit
+
+    def limit_rollback(self, num_tokens: int) -> None:
+        self._limit = num_tokens
 
     def consume(self, tokens: Sequence[int]) -> int:
-        states, follow, arrivals = self._states, self._next, self._artifact.arrivals
+        states, follow, arrivals = self._states, self._follow, self._artifact.arrivals
+        if self._limit is not None and len(states) > 2 * self._limit + SPARE_STATES:
+            del states[: -self._limit - 1]
         consumed = 0
         for token in tokens:
             before = states[-1]
@@ -151,7 +179,7 @@ class OutlinesMatcher:
         return bool(self._artifact.index.is_final_state(self._states[-1]))
 
     def fork(self) -> OutlinesMatcher:
-        return OutlinesMatcher(self._artifact, self._states.copy())
+        return OutlinesMatcher(self._artifact, self._states.copy(), self._limit)
 
 
 NOT_SUPPORTED = re.compile(r"not supported|unsupported|failed to build dfa|supported by outlines", re.IGNORECASE)

@@ -19,7 +19,13 @@ import xgrammar
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
-from grammar_backends.contract.grammar_text import detect_syntax, ebnf_literal, named_tokens
+from grammar_backends.contract.grammar_text import (
+    detect_syntax,
+    ebnf_for_xgrammar,
+    ebnf_literal,
+    lark_for,
+    named_tokens,
+)
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import SpecError, VocabularyError
 from grammar_backends_xgrammar import DIALECT
@@ -99,6 +105,7 @@ class XGrammarEngine:
         options: dict[str, Any] = {
             "any_whitespace": not compact,
             "separators": (",", ":") if compact else None,
+            "max_whitespace_cnt": None if compact else spec.options.max_whitespace,
             "strict_mode": spec.options.additional_properties == "closed",
         }
         compiler = self._text_compiler.native
@@ -108,11 +115,11 @@ class XGrammarEngine:
 
     def _compile_text(self, spec: GrammarSpec) -> Any:
         syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
+        if syntax != "lark":
+            return self._text_compiler.native.compile_grammar(ebnf_for_xgrammar(spec.text, syntax))
         compiler = self._compiler_for(named_tokens(spec.text, syntax))
-        if syntax == "lark":
-            grammar = xgrammar.Grammar.from_lark(spec.text, tokenizer_info=compiler.info)
-            return compiler.native.compile_grammar(_fresh_start(grammar))
-        return compiler.native.compile_grammar(f"{spec.text}\n{START} ::= root\n", root_rule_name=START)
+        grammar = xgrammar.Grammar.from_lark(lark_for(spec.text, DIALECT), tokenizer_info=compiler.info)
+        return compiler.native.compile_grammar(_fresh_start(grammar))
 
     def _compile_tag(self, spec: GrammarSpec) -> Any:
         tag = spec.value
