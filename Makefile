@@ -35,7 +35,7 @@ bench: $(STAMP)
 	$(BIN)/python -m grammar_backends_conformance.benchmarks.overhead $(if $(CORPUS),--corpus $(CORPUS))
 
 docs: $(STAMP)
-	$(BIN)/python -m pytest tests/docs
+	$(BIN)/mkdocs build --quiet --strict
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
