@@ -47,7 +47,7 @@ class GrammarBackendsError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.hint}" if self.hint else self.message
+        return _sentences(self.message, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries: rebuild from the fields, since __init__ takes keywords.
@@ -109,7 +109,7 @@ class SpecError(GrammarBackendsError, ValueError):
             text += f" at {self.where}"
         if self.backend or self.engine_text:
             text += "; " + ": ".join(part for part in (self.backend, self.engine_text) if part)
-        return f"{text}. {self.hint}" if self.hint else text
+        return _sentences(text, self.hint)
 
 
 class UnsupportedFeature(SpecError):
@@ -160,6 +160,12 @@ class GrammarError(GrammarBackendsError, RuntimeError):
 
 class DeadEnd(GrammarError):
     """No token is legal and the grammar is not accepting, so that any sampling would be undefined (A14)."""
+
+
+def _sentences(text: str, hint: str | None) -> str:
+    if not hint:
+        return text
+    return f"{text} {hint}" if text.endswith(("?", ".", "…")) else f"{text}. {hint}"
 
 
 def trim(text: str) -> str:
