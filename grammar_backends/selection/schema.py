@@ -783,7 +783,7 @@ def _numbers(schema: Mapping[str, JSON]) -> int:
     if low > high or (low == high and (low_open or high_open)):
         return 0
     bits = INT
-    if math.isfinite(low) and math.isfinite(high):
+    if low != -math.inf and high != math.inf:
         step = schema.get("multipleOf")
         step = int(step) if _is_number(step) and step == int(step) and step >= 1 else 1
         first = -(-math.ceil(low) // step) * step

@@ -7,6 +7,7 @@ exclude each other) are named checks, written once here and switched on by name 
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -34,7 +35,7 @@ from grammar_backends.selection.schema import (
     walk,
 )
 
-__all__ = ["CHECKS", "Finding", "SchemaSupport"]
+__all__ = ["CHECKS", "Finding", "SchemaSupport", "simplify"]
 
 TYPE_KEYWORDS: Mapping[str, Sequence[str]] = {
     "string": ("format", "maxLength", "minLength", "pattern"),
@@ -293,6 +294,10 @@ def _asserts_nothing(view: _View, keyword: str) -> bool:
         return True
     if keyword in ("maxContains", "minContains"):
         return "contains" not in schema
+    if keyword == "contains":
+        return schema.get("minContains") == 0 and "maxContains" not in schema
+    if keyword in ("dependencies", "dependentRequired"):
+        return isinstance(value, dict) and all(below == [] or below is True for below in value.values())
     if keyword == "if":
         return "then" not in schema and "else" not in schema
     if keyword in ("then", "else"):
@@ -462,12 +467,105 @@ def _forbids(site: Site, name: str) -> bool:
     return schema.get("additionalProperties") is False and "patternProperties" not in schema
 
 
+# -- the same meaning in plainer words -----------------------------------------------------------------------
+
+
+def simplify(schema: JSON) -> JSON:
+    """A schema with the very same valid documents that more engines can read; the schema itself is not changed.
+
+    Left out: keywords that assert nothing (`uniqueItems: false`, `minLength: 0`, `then` without `if`, a format that is
+    an annotation), members of `enum` that other keywords forbid, siblings of `$ref` in the drafts that ignore them,
+    engine options hidden in the schema. Rewritten: `oneOf` as `anyOf` where its branches exclude one another,
+    `2.0` as `2` in counts, `exclusiveMinimum: true` as the number, `true` as `{}`.
+    """
+    if isinstance(schema, bool):
+        return {} if schema else False
+    plain = copy.deepcopy(schema)
+    sites = walk(plain)
+    plain.pop("x-guidance", None)
+    referenced = {str(site.schema["$ref"]) for site in sites if site.target is not None}
+    renaming = not any("/oneOf/" in reference for reference in referenced)
+    unevaluated = any(name.startswith("unevaluated") for site in sites for name, _ in site.children)
+    for site in sites:
+        if isinstance(site.schema, dict):
+            _simplify_site(_View(site, sites, GrammarOptions(), _NO_SUPPORT), renaming, unevaluated)
+    return plain
+
+
+_DROPPABLE = frozenset(
+    (
+        *("dependencies", "dependentRequired", "dependentSchemas", "else", "exclusiveMaximum", "exclusiveMinimum"),
+        *(
+            "format",
+            "if",
+            "maxContains",
+            "maxItems",
+            "maxLength",
+            "maxProperties",
+            "maximum",
+            "minContains",
+            "minItems",
+        ),
+        *("minLength", "minProperties", "minimum", "multipleOf", "pattern", "patternProperties", "propertyNames"),
+        *("required", "then", "unevaluatedItems", "unevaluatedProperties", "uniqueItems"),
+    )
+)
+"""What may go when it asserts nothing. `additionalProperties: true` must stay: it says something to "closed"."""
+
+
+def _simplify_site(view: _View, renaming: bool, unevaluated: bool) -> None:
+    schema = view.site.schema
+    for keyword in [key for key in schema if key in _DROPPABLE and _asserts_nothing(view, key)]:
+        # A reference may lead into the subschemas, and outer unevaluated keywords count what these have seen.
+        if not any(name == keyword for name, _ in view.site.children) or (
+            not unevaluated and schema[keyword] in (True, {})
+        ):
+            del schema[keyword]
+    if "$ref" in schema and view.sites.legacy_refs:
+        for keyword in [key for key in schema if key in _ASSERTIONS and key != "$ref"]:
+            if not any(name == keyword for name, _ in view.site.children):
+                del schema[keyword]
+        return
+    for keyword in _COUNTS:
+        if isinstance(schema.get(keyword), float):
+            schema[keyword] = int(schema[keyword])
+    _simplify_bounds(schema)
+    members = schema.get("enum")
+    if isinstance(members, list):
+        schema["enum"] = [member for member in members if not _excludes(schema, member)] or members
+    if renaming and "oneOf" in schema and "anyOf" not in schema and exclusive(view.site.group("oneOf")) is None:
+        # In place, so that properties keep their order.
+        items = [("anyOf" if key == "oneOf" else key, value) for key, value in schema.items()]
+        schema.clear()
+        schema.update(items)
+
+
+def _simplify_bounds(schema: dict[str, JSON]) -> None:
+    for exclusive_name, name in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if schema.get(exclusive_name) is True:
+            if name in schema:
+                schema[exclusive_name] = schema.pop(name)
+            else:
+                del schema[exclusive_name]
+
+
+MAX_BRANCHES = 64
+"""Branches of one `oneOf` that are compared pair by pair."""
+
+
+def exclusive(branches: Sequence[Site]) -> tuple[Site, Site] | None:
+    """The first two branches that may both match; None when it is certain that no two can."""
+    if len(branches) > MAX_BRANCHES:
+        return branches[0], branches[1]
+    return next((pair for pair in itertools.combinations(branches, 2) if not disjoint(*pair)), None)
+
+
 # -- patterns ------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4096)
 def anchored(pattern: str) -> bool:
-    """True when every alternative of a pattern starts with `^` and ends with `$`, so that it matches whole strings."""
+    """True when every alternative of a pattern spans the whole string, be it by `^` and `$` or by `.*`."""
     depth, in_class, skip = 0, False, False
     parts, start = [], 0
     for index, character in enumerate(pattern):
@@ -493,8 +591,8 @@ def _is_anchored(part: str) -> bool:
         part = re.sub(r"^\((\?:)?", "", part)[:-1]
         if "|" in part:
             return anchored(part)
-    slashes = len(part) - 1 - len(part[:-1].rstrip("\\"))
-    return part.startswith("^") and part.endswith("$") and slashes % 2 == 0
+    # Where anything may precede or follow, it makes no difference whether the match must reach the end.
+    return part.startswith(("^", ".*")) and re.search(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)$", part) is not None
 
 
 def _closes_last(part: str) -> bool:
@@ -543,17 +641,25 @@ ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 
 
 @functools.lru_cache(maxsize=4096)
-def _needs_escapes(pattern: str) -> bool:
-    """True when a pattern can match a character that JSON text has to escape."""
+def _needs_escapes(pattern: str, named_only: bool) -> bool:
+    """True when a pattern can match a character that JSON text has to escape.
+
+    With `named_only`, `.` and negated ASCII classes may: xgrammar then takes the escaped characters out of them, and
+    what is lost are strange property names.
+    """
     root = _tree(pattern)
     if root is None:
         return True
     for node in _nodes(root):
-        if isinstance(node, CharacterSet):
-            for low, high in node.ranges:
-                if any(low <= last and first <= high for first, last in ESCAPED):
-                    return True
+        if not isinstance(node, CharacterSet) or (named_only and pattern.isascii() and _is_cofinite(node.ranges)):
+            continue
+        if any(low <= last and first <= high for low, high in node.ranges for first, last in ESCAPED):
+            return True
     return False
+
+
+def _is_cofinite(ranges: Ranges) -> bool:
+    return ranges[-1][1] > 0x10FFF0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -629,18 +735,13 @@ def _branches(view: _View, settings: Settings) -> Iterator[Finding]:
 
 def _one_of(view: _View, settings: Settings) -> Iterator[Finding]:
     """`oneOf` read as `anyOf`: right only when no value is valid under two branches."""
-    branches = view.site.group("oneOf")
-    if len(branches) > settings.get("most", 64):
-        yield view.finding("oneOf", "too many branches to tell that they exclude one another", "Use anyOf")
-        return
-    for one, other in itertools.combinations(branches, 2):
-        if not disjoint(one, other):
-            yield view.finding(
-                "oneOf",
-                f"the branches {one.pointer} and {other.pointer} may both match, which is not ruled out",
-                "Use anyOf, or give the branches a required property with different constants",
-            )
-            return
+    pair = exclusive(view.site.group("oneOf"))
+    if pair is not None:
+        yield view.finding(
+            "oneOf",
+            f"the branches {pair[0].pointer} and {pair[1].pointer} may both match, which is not ruled out",
+            "Use anyOf, or give the branches a required property with different constants",
+        )
 
 
 def _false_schema(view: _View, settings: Settings) -> Iterator[Finding]:
@@ -711,12 +812,14 @@ def _steps(view: _View, settings: Settings) -> Iterator[Finding]:
     step = view.number("multipleOf")
     if step is None or not view.bits & 12:
         return
+    if view.bits & 12 == INT and (1 / step).is_integer():
+        return  # every whole number is a multiple
     if settings.get("whole") and step != int(step):
         yield view.finding("multipleOf", "only whole numbers are enforced")
     elif settings.get("alone") and any(view.number(keyword) is not None for keyword in _BOUNDS):
         yield view.finding("multipleOf", "multipleOf is not enforced beside bounds")
-    elif settings.get("fraction_alone") and view.bits & 8 and any(view.number(key) is not None for key in _BOUNDS):
-        yield view.finding("multipleOf", "multipleOf of a number loses values beside bounds")
+    elif settings.get("short_fractions") and view.bits & 8 and not _is_short(step):
+        yield view.finding("multipleOf", "multiples with fewer decimals than the step are lost")
 
 
 def _pattern(view: _View, settings: Settings) -> Iterator[Finding]:
@@ -730,7 +833,17 @@ def _pattern(view: _View, settings: Settings) -> Iterator[Finding]:
                 yield view.finding(keyword, f"{keyword} is not enforced beside pattern", "Say it in the pattern")
 
 
+def _is_short(step: float) -> bool:
+    """True for whole numbers, one decimal, or a 1, 2 or 5 in the last decimal."""
+    decimals = f"{step:.15f}".rstrip("0").partition(".")[2]
+    return len(decimals) < 2 or (step < 1 and decimals.lstrip("0") in ("1", "2", "5"))
+
+
 _LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG])")
+
+
+_OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_INNER_ANCHOR = re.compile(r"[\^$]")
 
 
 def _judged_pattern(view: _View, keyword: str, pattern: str, settings: Settings) -> Iterator[Finding]:
@@ -742,7 +855,9 @@ def _judged_pattern(view: _View, keyword: str, pattern: str, settings: Settings)
         yield view.finding(
             keyword, "a pattern without ^ and $ is taken to match the whole string", "Write ^.*(...).*$ to search"
         )
-    elif settings.get("plain") and _needs_escapes(pattern):
+    elif settings.get("outer_anchors") and _INNER_ANCHOR.search(_OPAQUE.sub("", pattern)[1:-1]):
+        yield view.finding(keyword, "anchors inside of a pattern are refused", "Write ^(a|b)$ for ^a$|^b$")
+    elif settings.get("plain") and _needs_escapes(pattern, settings["plain"] == "keys"):
         yield view.finding(
             keyword,
             "a pattern that can match a quote, a backslash or a control character is not read as JSON",
@@ -788,6 +903,9 @@ def _property_names(view: _View, settings: Settings) -> Iterator[Finding]:
         if keyword in view.schema and not _asserts_nothing(view, keyword):
             yield view.finding("propertyNames", f"propertyNames is not enforced beside {keyword}")
             return
+    if view.schema.get("additionalProperties") is False and not settings.get("closed"):
+        yield view.finding("propertyNames", "propertyNames opens an object that additionalProperties closes")
+        return
     inner = _View(names, view.sites, view.options, view.support)
     assertions = [
         key for key in inner.schema if key in _ASSERTIONS and key != "type" and not _asserts_nothing(inner, key)
@@ -809,6 +927,9 @@ def _list_items(view: _View, settings: Settings) -> Iterator[Finding]:
 
 
 def _prefix_items(view: _View, settings: Settings) -> Iterator[Finding]:
+    """Shapes of `prefixItems` that an engine refuses."""
+    if view.bits & ARRAY and any(isinstance(item.schema, bool) for item in view.site.group("prefixItems")):
+        yield view.finding("prefixItems", "a boolean in prefixItems is refused", "Write {} for true")
     most = view.number("maxItems")
     if view.bits & ARRAY and most is not None and most < len(view.site.group("prefixItems")):
         yield view.finding("maxItems", "fewer items than prefixItems lists is refused", "Shorten prefixItems")
@@ -822,6 +943,34 @@ def _unevaluated(view: _View, settings: Settings) -> Iterator[Finding]:
         around = [key for key in ("$ref", "allOf", "anyOf", "contains", "if", "not", "oneOf") if key in view.schema]
         if around or view.schema[keyword] in settings.get("not", {}).get(keyword, ()):
             yield view.finding(keyword, f"{keyword} is not enforced as written", "Use additionalProperties or items")
+
+
+def _closed(view: _View, settings: Settings) -> Iterator[Finding]:
+    """An engine's own idea of "closed": arrays with listed or counted items too, but not bare objects."""
+    if view.options.additional_properties != "closed" or "type" not in view.schema:
+        return
+    schema = view.schema
+    if view.bits & ARRAY and not {"items", "unevaluatedItems"} & set(schema):
+        for keyword in ("prefixItems", "minItems", "maxItems"):
+            if keyword in schema:
+                yield view.finding(keyword, "with closed objects, further items are refused too", 'Add "items": true')
+                return
+    naming = {"properties", "patternProperties", "additionalProperties"} & set(schema)
+    if view.bits & OBJECT and not any(schema[keyword] != {} or keyword[0] == "a" for keyword in naming):
+        keyword = next((key for key in ("propertyNames", "minProperties", "maxProperties") if key in schema), "type")
+        yield view.finding(keyword, "an object without properties stays open", 'Write "additionalProperties": false')
+
+
+def _closed_shapes(view: _View, settings: Settings) -> Iterator[Finding]:
+    """Engines that write a schema out in full: no free JSON, no open objects, no recursion."""
+    schema = view.schema
+    if "type" not in schema and not any(keyword in schema for keyword in COMBINATORS):
+        yield view.finding("type", "any JSON value cannot be expressed", "Give a type")
+    elif "type" in schema and not any(keyword in schema for keyword in ("const", "enum")):
+        if view.bits & ARRAY and "items" not in schema:
+            yield view.finding("type", "an array without items cannot be expressed", "Give items")
+        if view.bits & OBJECT and not (schema.get("properties") and schema.get("additionalProperties") is False):
+            yield view.finding("type", "an open object cannot be expressed", 'Add "additionalProperties": false')
 
 
 def _counted_properties(view: _View, settings: Settings) -> Iterator[Finding]:
@@ -860,9 +1009,13 @@ def _beside(view: _View, settings: Settings) -> Iterator[Finding]:
                     yield view.finding(keyword, f"{keyword} is not enforced beside {other}")
 
 
+_NO_SUPPORT = SchemaSupport("", "", "", {}, {}, frozenset(), unknown_formats=False, noops=True, checks={})
+
 CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "allof-branches": (("allOf",), _branches),
     "boolean-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _boolean_bounds),
+    "closed": (("",), _closed),
+    "closed-shapes": (("",), _closed_shapes),
     "counted-properties": (("maxProperties", "minProperties"), _counted_properties),
     "depth": (("",), _depth),
     "enum-containers": (("const", "enum"), _enum_containers),
