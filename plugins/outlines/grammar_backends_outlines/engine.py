@@ -25,9 +25,6 @@ from grammar_backends_outlines import DIALECT
 
 __all__ = ["OutlinesEngine"]
 
-MAX_WHITESPACE = 8
-"""White-space characters in a row: each one more makes the index larger at every place where it may stand."""
-
 SPARE_STATES = 64
 """States beyond twice the rollback limit that pile up before old ones are dropped, so that dropping is rare (A33)."""
 
@@ -90,8 +87,8 @@ def _space(options: GrammarOptions) -> str:
     """What may stand between JSON tokens."""
     if options.whitespace == "compact":
         return ""
-    bound = MAX_WHITESPACE if options.max_whitespace is None else min(options.max_whitespace, MAX_WHITESPACE)
-    return rf"[ \n\r\t]{{0,{bound}}}"
+    bound = options.max_whitespace
+    return r"[ \n\r\t]" + ("*" if bound is None else f"{{0,{bound}}}")
 
 
 class OutlinesArtifact:

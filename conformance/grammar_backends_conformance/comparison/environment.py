@@ -1,0 +1,70 @@
+"""What a run ran on: versions, machine, limits. Part of every result file, since times mean nothing without it."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grammar_backends import PluginHost
+
+__all__ = ["available_cores", "describe_environment"]
+
+PACKAGES = ("grammar-backends", "grammar-backends-conformance", "numpy", "torch")
+
+
+def describe_environment(host: PluginHost, command_line: Sequence[str]) -> dict[str, Any]:
+    """The environment of this process as JSON-able data."""
+    names = {*PACKAGES}
+    for record in host.backends:
+        names |= {record.spec.distribution, record.spec.engine}
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": {name: version for name in sorted(names) if (version := _version(name))},
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "memory_mb": _memory_mb(),
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": list(command_line),
+    }
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_mb() -> int | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution) if distribution else None
+    except importlib.metadata.PackageNotFoundError:
+        return None

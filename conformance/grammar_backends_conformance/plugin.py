@@ -1,0 +1,19 @@
+"""What this distribution adds to the command line. Registering imports none of the commands."""
+
+from __future__ import annotations
+
+from grammar_backends.plugins import CommandSpec, hookimpl
+
+__all__ = ["grammar_backends_register_commands"]
+
+
+@hookimpl
+def grammar_backends_register_commands() -> list[CommandSpec]:
+    """The commands of this distribution."""
+    return [
+        CommandSpec(
+            name="compare",
+            factory="grammar_backends_conformance.comparison.command:compare",
+            description="Compare backends on a corpus: correctness first, then speed.",
+        )
+    ]

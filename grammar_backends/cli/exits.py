@@ -1,0 +1,55 @@
+"""What the process tells its caller: one meaning for each exit code, and which error means which.
+
+The codes are part of the public interface; scripts and CI rely on them.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import click
+
+from grammar_backends.errors import (
+    BackendUnavailable,
+    GrammarBackendsError,
+    PluginError,
+    SpecError,
+    UnsupportedFeature,
+    VocabularyError,
+)
+
+__all__ = ["ExitCode", "exit_with", "of_error"]
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILURES = 1
+    """The command ran and found failures, refusals or a regression."""
+    INTERRUPTED = 2
+    INTERNAL_ERROR = 3
+    USAGE = 4
+    """A wrong option, an unreadable file, a malformed spec, an unreadable tokenizer."""
+    NOTHING_RAN = 5
+    BACKEND_UNAVAILABLE = 6
+
+
+def exit_with(code: ExitCode) -> None:
+    """End the running command with this code; a command that simply returns ends with OK."""
+    click.get_current_context().exit(code)
+
+
+def of_error(error: Exception) -> ExitCode:
+    """The exit code for an error that a command did not handle itself."""
+    if isinstance(error, click.ClickException):
+        return ExitCode.USAGE
+    if isinstance(error, (BackendUnavailable, PluginError)):
+        return ExitCode.BACKEND_UNAVAILABLE
+    if isinstance(error, UnsupportedFeature):
+        return ExitCode.FAILURES
+    if isinstance(error, (SpecError, VocabularyError)):
+        return ExitCode.USAGE
+    if isinstance(error, GrammarBackendsError):
+        return ExitCode.FAILURES
+    return ExitCode.INTERNAL_ERROR

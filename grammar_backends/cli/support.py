@@ -1,0 +1,23 @@
+"""What a command of another distribution needs to look and behave like the commands here.
+
+Import it inside `grammar_backends.commands` entry points: exit codes, the shared options, and output.
+"""
+
+from grammar_backends.cli.exits import ExitCode, exit_with
+from grammar_backends.cli.options import SpecInput, backend_option, spec_options, tokenizer_option
+from grammar_backends.cli.output import FORMATS, Table, emit, format_option, note, printable
+
+__all__ = [
+    "FORMATS",
+    "ExitCode",
+    "SpecInput",
+    "Table",
+    "backend_option",
+    "emit",
+    "exit_with",
+    "format_option",
+    "note",
+    "printable",
+    "spec_options",
+    "tokenizer_option",
+]

@@ -1,0 +1,3 @@
+"""A plugin that cannot be imported."""
+
+raise RuntimeError("this plugin is broken")
