@@ -11,6 +11,7 @@ from grammar_backends.contract.backend import (
     Engine,
     GrammarBackend,
     GrammarSupport,
+    SpecChecker,
 )
 from grammar_backends.contract.bitmask import (
     Bitmask,
@@ -47,6 +48,7 @@ __all__ = [
     "GrammarSupport",
     "GrammarSyntax",
     "Matcher",
+    "SpecChecker",
     "StructuredOutputGrammar",
     "Vocabulary",
     "allocate_bitmask",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -38,11 +38,13 @@ __all__ = [
     "Engine",
     "GrammarBackend",
     "GrammarSupport",
+    "SpecChecker",
 ]
 
 API_VERSION = 1
 """The version of the plugin interface; a plugin made for another one is recorded as incompatible."""
 
+Answer = TypeVar("Answer")
 TagForm = Literal["legacy", "format"]
 
 
@@ -146,6 +148,18 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class SpecChecker(Protocol):
+    """Optional for an `Engine`: says quickly whether it would compile a spec."""
+
+    def check(self, spec: GrammarSpec) -> None:
+        """Raise what `Engine.compile` would raise, as far as a few milliseconds can tell.
+
+        The automatic choice asks this before it settles on a backend.
+        """
+        ...
+
+
 class CompiledGrammar:
     """A compiled spec: immutable, cacheable, shared by requests and threads (B2).
 
@@ -229,8 +243,19 @@ class GrammarBackend:
         if self._destroyed:
             raise CompileError(f"backend {self.name} was destroyed", backend=self.name)
         self.judge(spec)
+        compiled = CompiledGrammar(spec, self, self._ask(self.engine.compile, spec))
+        self._check_first_mask(compiled)
+        return compiled
+
+    def check_spec(self, spec: GrammarSpec) -> None:
+        """As `compile_grammar`, as far as can be told within milliseconds."""
+        self.judge(spec)
+        if isinstance(self.engine, SpecChecker):
+            self._ask(self.engine.check, spec)
+
+    def _ask(self, call: Callable[[GrammarSpec], Answer], spec: GrammarSpec) -> Answer:
         try:
-            artifact = self.engine.compile(spec)
+            return call(spec)
         except SpecError as error:
             error.backend = error.backend or f"{self.name} {self.version}"
             raise
@@ -241,9 +266,6 @@ class GrammarBackend:
                 f"{self.name} {self.version} failed on {spec}: {type(error).__name__}: {trim(str(error))}",
                 backend=self.name,
             ) from error
-        compiled = CompiledGrammar(spec, self, artifact)
-        self._check_first_mask(compiled)
-        return compiled
 
     def _check_first_mask(self, compiled: CompiledGrammar) -> None:
         """Compile-time satisfiability (B12): the first row must allow something."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grammar_backends.contract import GrammarBackend, GrammarSpec, Vocabulary
-from grammar_backends.errors import BackendUnavailable, UnsupportedFeature, VocabularyError
+from grammar_backends.errors import BackendUnavailable, CompileError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends.plugins import PluginHost
 from grammar_backends.selection.findings import Finding, Step, Trace, first_finding
 from grammar_backends.selection.judgement import findings_of
@@ -45,7 +45,9 @@ def select_backend(
 ) -> Selection:
     """The first backend that enforces all of `spec` and can work with `vocabulary`.
 
-    A malformed spec stops the search with one precise error; only a lack of support makes it go on (C2.2).
+    A malformed spec stops the search with one precise error; only a lack of support makes it go on (C2.2). What the
+    front end let pass and an engine then calls malformed is the engine's own limit as long as another backend takes
+    it, and the client's mistake when none does.
 
     Raises:
         SpecError: malformed or unsatisfiable.
@@ -54,19 +56,26 @@ def select_backend(
     host = host or shared_host()
     steps: list[Step] = []
     chosen: GrammarBackend | None = None
+    refusal: SpecError | None = None
     for judged in _judged(spec, host, policy):
         step = judged
         if chosen is not None:
             step = Step(judged.backend, "not tried")
         elif judged.verdict == "chosen":
             try:
-                chosen = shared_backend(judged.backend, vocabulary, None, host)
-            except (BackendUnavailable, VocabularyError) as error:
+                backend = shared_backend(judged.backend, vocabulary, None, host)
+                backend.check_spec(spec)
+                chosen = backend
+            except SpecError as error:
+                step = Step(judged.backend, "refused", (Finding.of(error),))
+                if not isinstance(error, UnsupportedFeature):
+                    refusal = refusal or error
+            except (BackendUnavailable, VocabularyError, CompileError) as error:
                 step = Step(judged.backend, "skipped", (Finding(str(error)),))
         steps.append(step)
     trace = Trace(spec, tuple(steps))
     if chosen is None:
-        raise _refusal(trace)
+        raise refusal or _refusal(trace)
     return Selection(chosen, trace)
 
 

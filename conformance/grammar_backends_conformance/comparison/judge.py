@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary
+from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, allocate_bitmask
 from grammar_backends.contract import Grammar
 from grammar_backends.errors import CompileError, DeadEnd, GrammarError, SpecError, UnsupportedFeature
 from grammar_backends_conformance.comparison.corpus import Case, CaseText, case_spec
@@ -44,7 +43,7 @@ class Times:
 
 def judge(case: Case, compile_: Compile, vocabulary: Vocabulary) -> CaseResult:
     """Compile a case's spec and judge its texts. Anything but exhausted memory becomes an outcome."""
-    row = np.empty((1, vocabulary.words), dtype=np.int32)
+    row = allocate_bitmask(1, vocabulary.width)
     try:
         spec = case_spec(case)
         compiled, first_mask_ms = _first_mask(spec, compile_, row)
@@ -76,14 +75,14 @@ def _refused(case: Case, error: SpecError) -> CaseResult:
     return CaseResult(case.id, "unsupported", str(error), error.pointer)
 
 
-def _first_mask(spec: GrammarSpec, compile_: Compile, row: NDArray[np.int32]) -> tuple[CompiledGrammar, float]:
+def _first_mask(spec: GrammarSpec, compile_: Compile, row: torch.Tensor) -> tuple[CompiledGrammar, float]:
     start = perf_counter_ns()
     compiled = compile_(spec)
     compiled.new_grammar().fill_bitmask(row, 0)
     return compiled, (perf_counter_ns() - start) / 1e6
 
 
-def _judge_texts(case: Case, compiled: CompiledGrammar, vocabulary: Vocabulary, row: NDArray[np.int32]) -> CaseResult:
+def _judge_texts(case: Case, compiled: CompiledGrammar, vocabulary: Vocabulary, row: torch.Tensor) -> CaseResult:
     times, failures = Times(), []
     wrong_accept = wrong_reject = False
     for index, test in enumerate(case.tests):
@@ -114,7 +113,7 @@ class _Walk:
         position: how many bytes were accepted so far.
     """
 
-    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, row: NDArray[np.int32], times: Times) -> None:
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, row: torch.Tensor, times: Times) -> None:
         self._grammar = grammar
         self._vocabulary = vocabulary
         self._row = row
@@ -166,7 +165,7 @@ class _Walk:
         return None if accepting else "the end of the text is refused"
 
 
-def _fills(grammar: Grammar, row: NDArray[np.int32]) -> str | None:
+def _fills(grammar: Grammar, row: torch.Tensor) -> str | None:
     """Fill the row; why nothing may follow, or None."""
     try:
         grammar.fill_bitmask(row, 0)
@@ -177,7 +176,7 @@ def _fills(grammar: Grammar, row: NDArray[np.int32]) -> str | None:
     return None
 
 
-def _bit(row: NDArray[np.int32], token: int) -> bool:
+def _bit(row: torch.Tensor, token: int) -> bool:
     return bool((int(row[0, token >> 5]) >> (token & 31)) & 1)
 
 

@@ -6,6 +6,7 @@ The adapter therefore asks for that state wherever it can arise, and raises (A19
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,17 @@ class GuidanceEngine:
         except Exception as error:
             raise VocabularyError(f"llguidance cannot use {vocabulary.name}: {error}") from error
 
+        # Compiling is so quick that checking is compiling; whoever then compiles the same spec gets it for nothing.
+        self._compiled = functools.lru_cache(maxsize=32)(self._compile)
+
     def compile(self, spec: GrammarSpec) -> GuidanceArtifact:
+        return self._compiled(spec)
+
+    def check(self, spec: GrammarSpec) -> None:
+        """`SpecChecker.check`."""
+        self._compiled(spec)
+
+    def _compile(self, spec: GrammarSpec) -> GuidanceArtifact:
         try:
             grammar = self._grammar(spec)
         except SpecError:

@@ -61,7 +61,15 @@ class OutlinesEngine:
             index = Index(self._lead_pattern + pattern, self._vocabulary)
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        return OutlinesArtifact(index, self._lead, self._stop_row)
+        artifact = OutlinesArtifact(index, self._lead, self._stop_row)
+        if spec.kind is GrammarKind.JSON_SCHEMA and index.is_final_state(artifact.start):
+            # Such a schema allows nothing ("enum": []), and outlines-core makes the empty text of it.
+            raise SpecError("json_schema: no JSON text satisfies it")
+        return artifact
+
+    def check(self, spec: GrammarSpec) -> None:
+        """`SpecChecker.check`: everything but the index."""
+        self._pattern(spec)
 
     def _pattern(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.REGEX:

@@ -6,6 +6,7 @@ The matcher's own stop handling is used only for the vocabulary's stop bits; sto
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import json
@@ -20,6 +21,7 @@ from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import (
+    Syntax,
     detect_syntax,
     ebnf_for_xgrammar,
     ebnf_literal,
@@ -78,67 +80,29 @@ class XGrammarEngine:
         return _Compiler(info, GrammarCompiler(info, max_threads=self._threads, cache_enabled=False))
 
     def compile(self, spec: GrammarSpec) -> XGrammarArtifact:
-        try:
-            compiled = self._compile(spec)
-        except SpecError:
-            raise
-        except Exception as error:
-            raise _spec_error(spec, str(error)) from error
-        return XGrammarArtifact(compiled)
+        shown = self._shown(spec)
+        compiler = self._compiler_showing(shown)
+        with _spec_errors(spec):
+            if spec.kind is GrammarKind.STRUCTURAL_TAG:
+                compiled = _compile_tag(spec.value, compiler.native)
+            else:
+                compiled = compiler.native.compile_grammar(_grammar(spec, compiler.info))
+        return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown)
 
-    def _compile(self, spec: GrammarSpec) -> Any:
-        compiler = self._text_compiler.native
-        if spec.kind is GrammarKind.JSON_SCHEMA:
-            return self._compile_schema(spec, spec.text)
-        if spec.kind is GrammarKind.JSON_OBJECT:
-            return self._compile_schema(spec, '{"type":"object"}' if spec.options.json_object_only else "true")
-        if spec.kind is GrammarKind.REGEX:
-            return compiler.compile_regex(translate(spec.text, DIALECT))
-        if spec.kind is GrammarKind.CHOICE:
-            return compiler.compile_grammar("root ::= " + " | ".join(map(ebnf_literal, spec.value)))
-        if spec.kind is GrammarKind.STRUCTURAL_TAG:
-            return self._compile_tag(spec)
-        return self._compile_text(spec)
+    def check(self, spec: GrammarSpec) -> None:
+        """`SpecChecker.check`: everything but the compilation against the vocabulary."""
+        if spec.kind is not GrammarKind.STRUCTURAL_TAG:
+            with _spec_errors(spec):
+                _grammar(spec, self._compiler_showing(self._shown(spec)).info)
 
-    def _compile_schema(self, spec: GrammarSpec, schema: str) -> Any:
-        compact = spec.options.whitespace == "compact"
-        options: dict[str, Any] = {
-            "any_whitespace": not compact,
-            "separators": (",", ":") if compact else None,
-            "max_whitespace_cnt": None if compact else spec.options.max_whitespace,
-            "strict_mode": spec.options.additional_properties == "closed",
-        }
-        compiler = self._text_compiler.native
-        if '"$ref":"#"' not in schema:
-            return compiler.compile_json_schema(schema, **options)
-        return compiler.compile_grammar(_fresh_start(xgrammar.Grammar.from_json_schema(schema, **options)))
+    def _shown(self, spec: GrammarSpec) -> frozenset[int]:
+        """The control tokens that a spec names; the vocabulary of its compiler shows these and no others (B7)."""
+        texts = _texts_with_names(spec)
+        stops = self._vocabulary.stop_set
+        names = self._vocabulary.special_names if texts else {}
+        return frozenset(id_ for id_, name in names.items() if id_ not in stops and any(name in text for text in texts))
 
-    def _compile_text(self, spec: GrammarSpec) -> Any:
-        syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
-        if syntax != "lark":
-            return self._text_compiler.native.compile_grammar(ebnf_for_xgrammar(spec.text, syntax))
-        compiler = self._compiler_for(named_tokens(spec.text, syntax))
-        grammar = xgrammar.Grammar.from_lark(lark_for(spec.text, DIALECT), tokenizer_info=compiler.info)
-        return compiler.native.compile_grammar(_fresh_start(grammar))
-
-    def _compile_tag(self, spec: GrammarSpec) -> Any:
-        tag = spec.value
-        if "format" in tag:
-            text = json.dumps({"type": "structural_tag", **tag}, ensure_ascii=False)
-            return self._compiler_for(set(_strings(tag))).native.compile_structural_tag(text)
-        items = [
-            xgrammar.StructuralTagItem(begin=item["begin"], schema=json.dumps(_schema_of(item)), end=item["end"])
-            for item in tag["structures"]
-        ]
-        return self._compiler_for(set(_strings(tag))).native.compile_structural_tag(items, tag["triggers"])
-
-    def _compiler_for(self, texts: Collection[str]) -> _Compiler:
-        """The compiler whose vocabulary shows the control tokens that these texts name, and no others (B7)."""
-        names = self._vocabulary.special_names
-        stops = self._vocabulary.stop_ids
-        shown = frozenset(
-            id_ for id_, name in names.items() if id_ not in stops and any(name in text for text in texts)
-        )
+    def _compiler_showing(self, shown: frozenset[int]) -> _Compiler:
         return self._token_compiler(shown) if shown else self._text_compiler
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
@@ -153,13 +117,14 @@ class XGrammarEngine:
 class XGrammarArtifact:
     """A `xgrammar.CompiledGrammar`."""
 
-    __slots__ = ("_compiled",)
+    __slots__ = ("_compiled", "_hidden")
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, hidden: frozenset[int]) -> None:
         self._compiled = compiled
+        self._hidden = hidden
 
     def new_matcher(self) -> XGrammarMatcher:
-        return XGrammarMatcher(GrammarMatcher(self._compiled)._handle)
+        return XGrammarMatcher(GrammarMatcher(self._compiled)._handle, self._hidden)
 
     @property
     def nbytes(self) -> int:
@@ -173,20 +138,22 @@ class XGrammarMatcher:
     The Python wrapper costs as much as a fill of an easy row, so it is passed by.
     """
 
-    __slots__ = ("_accept", "_fill", "handle")
+    __slots__ = ("_accept", "_fill", "_hidden", "handle")
 
     fills_stop_tokens = True
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, hidden: frozenset[int]) -> None:
         self.handle = handle
+        self._hidden = hidden
         self._accept = handle.accept_token
         self._fill = handle.fill_next_token_bitmask
 
     def consume(self, tokens: Sequence[int]) -> int:
-        accept = self._accept
+        accept, hidden = self._accept, self._hidden
         consumed = 0
         for token in tokens:
-            if not accept(token, False):
+            # xgrammar refuses control tokens too, but with a line on stderr for each.
+            if token in hidden or not accept(token, False):
                 break
             consumed += 1
         return consumed
@@ -205,13 +172,45 @@ class XGrammarMatcher:
         return bool(self.handle.is_completed())
 
     def fork(self) -> XGrammarMatcher:
-        return XGrammarMatcher(self.handle.fork())
+        return XGrammarMatcher(self.handle.fork(), self._hidden)
 
     def forced_bytes(self) -> bytes:
         return str(self.handle.find_jump_forward_string()).encode()
 
     def forced_tokens(self) -> list[int]:
         return list(self.handle.find_jump_forward_tokens())
+
+
+def _grammar(spec: GrammarSpec, info: TokenizerInfo) -> Any:
+    """A spec of any kind but a tag as xgrammar's own grammar."""
+    if spec.kind is GrammarKind.JSON_SCHEMA:
+        return _schema_grammar(spec, spec.text)
+    if spec.kind is GrammarKind.JSON_OBJECT:
+        return _schema_grammar(spec, '{"type":"object"}' if spec.options.json_object_only else "true")
+    if spec.kind is GrammarKind.REGEX:
+        return xgrammar.Grammar.from_regex(translate(spec.text, DIALECT))
+    if spec.kind is GrammarKind.CHOICE:
+        return xgrammar.Grammar.from_ebnf("root ::= " + " | ".join(map(ebnf_literal, spec.value)))
+    syntax = _syntax(spec)
+    if syntax == "lark":
+        return _fresh_start(xgrammar.Grammar.from_lark(lark_for(spec.text, DIALECT), tokenizer_info=info))
+    return xgrammar.Grammar.from_ebnf(ebnf_for_xgrammar(spec.text, syntax))
+
+
+def _syntax(spec: GrammarSpec) -> Syntax:
+    return detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
+
+
+def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
+    compact = spec.options.whitespace == "compact"
+    grammar = xgrammar.Grammar.from_json_schema(
+        schema,
+        any_whitespace=not compact,
+        separators=(",", ":") if compact else None,
+        max_whitespace_cnt=None if compact else spec.options.max_whitespace,
+        strict_mode=spec.options.additional_properties == "closed",
+    )
+    return _fresh_start(grammar) if '"$ref":"#"' in schema else grammar
 
 
 def _fresh_start(grammar: Any) -> Any:
@@ -222,9 +221,43 @@ def _fresh_start(grammar: Any) -> Any:
     return xgrammar.Grammar.from_ebnf(f"{text}\n{START} ::= root\n", root_rule_name=START)
 
 
-def _schema_of(structure: Mapping[str, Any]) -> Any:
-    schema = structure.get("schema")
-    return {} if schema is None else schema
+def _compile_tag(tag: Mapping[str, Any], compiler: GrammarCompiler) -> Any:
+    source: list[Any]
+    if "format" in tag:
+        source = [json.dumps({"type": "structural_tag", **tag}, ensure_ascii=False)]
+    else:
+        source = [[_structure(item) for item in tag["structures"]], tag["triggers"]]
+    if all(isinstance(schema, dict) and schema.get("type") in ("object", "array") for schema in _schemas(tag)):
+        return compiler.compile_structural_tag(*source)
+    return compiler.compile_grammar(_without_look_ahead(xgrammar.Grammar.from_structural_tag(*source)))
+
+
+def _structure(item: Mapping[str, Any]) -> Any:
+    schema = item.get("schema")
+    text = json.dumps({} if schema is None else schema)
+    return xgrammar.StructuralTagItem(begin=item["begin"], schema=text, end=item["end"])
+
+
+def _schemas(value: Any) -> Iterator[Any]:
+    """Every JSON schema in a tag."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _schemas(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("schema", "json_schema"):
+                yield item
+            else:
+                yield from _schemas(item)
+
+
+def _texts_with_names(spec: GrammarSpec) -> Collection[str]:
+    """The texts in which a spec may name control tokens."""
+    if spec.kind is GrammarKind.STRUCTURAL_TAG:
+        return set(_strings(spec.value))
+    if spec.kind is GrammarKind.GRAMMAR:
+        return named_tokens(spec.text, _syntax(spec))
+    return ()
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -238,6 +271,26 @@ def _strings(value: Any) -> Iterator[str]:
         for key, item in value.items():
             if key not in ("schema", "json_schema"):
                 yield from _strings(item)
+
+
+def _without_look_ahead(grammar: Any) -> Any:
+    """The same language, with nothing taken for granted about what follows a string.
+
+    xgrammar expects punctuation of JSON after a string; where a string is directly followed by other text, its masks
+    leave out the tokens that hold the closing quote and that text (A12).
+    """
+    return xgrammar.Grammar.from_ebnf(re.sub(r" \(=\(.*\)\)$", "", str(grammar), flags=re.MULTILINE))
+
+
+@contextlib.contextmanager
+def _spec_errors(spec: GrammarSpec) -> Iterator[None]:
+    """What the engine raises, as an error of this project."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except Exception as error:
+        raise _spec_error(spec, str(error)) from error
 
 
 def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
