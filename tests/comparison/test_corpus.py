@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from grammar_backends_conformance.comparison.corpus import case_spec, read_corpus, read_lines, read_suite
 
 LINE = {"id": "a", "kind": "choice", "spec": ["x"], "tests": [{"valid": True, "text": "x"}]}

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+
+from grammar_backends.cli.output import emit
 from grammar_backends_conformance.comparison.html import render
 from grammar_backends_conformance.comparison.outcome import OUTCOMES, CaseResult, Outcome, TextFailure
 from grammar_backends_conformance.comparison.results import (
@@ -17,8 +19,6 @@ from grammar_backends_conformance.comparison.results import (
 )
 from grammar_backends_conformance.comparison.statistics import percentiles, summarise
 from grammar_backends_conformance.comparison.tables import figure, run_blocks
-
-from grammar_backends.cli.output import emit
 
 EVIL = '<script>alert("x")</script>'
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from grammar_backends import PluginHost, Vocabulary, load_backend, load_vocabulary
 from grammar_backends_conformance.comparison.corpus import Case, CaseText
 from grammar_backends_conformance.comparison.judge import judge
 from grammar_backends_conformance.comparison.outcome import CaseResult
-
-from grammar_backends import PluginHost, Vocabulary, load_backend, load_vocabulary
 
 TOYS = Path(__file__).parent / "toys"
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 import llguidance
 import pytest
 import xgrammar
-from grammar_backends_guidance import GRAMMARS as GUIDANCE
-from grammar_backends_xgrammar import GRAMMARS as XGRAMMAR
 
 from grammar_backends.contract import grammar_text as gt
 from grammar_backends.contract.grammar_text import (
@@ -29,6 +27,8 @@ from grammar_backends.contract.grammar_text import (
 from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.errors import SpecError, UnsupportedFeature
 from grammar_backends.selection.grammar_support import grammar_findings
+from grammar_backends_guidance import GRAMMARS as GUIDANCE
+from grammar_backends_xgrammar import GRAMMARS as XGRAMMAR
 
 XGRAMMAR_DIALECT = RegexDialect("xgrammar")
 GUIDANCE_DIALECT = RegexDialect("guidance", max_depth=250)

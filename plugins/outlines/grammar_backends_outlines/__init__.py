@@ -10,7 +10,7 @@ from grammar_backends.plugins import hookimpl
 
 __all__ = ["DIALECT", "SPEC", "grammar_backends_register_backends"]
 
-DIALECT = RegexDialect("outlines", end=r"\z", max_positions=5_000, max_depth=250)
+DIALECT = RegexDialect("outlines", end=r"\z", max_positions=1_000, max_depth=250)
 """Without the anchor outlines-core stops at the first match: it loses "12" after "1", and "1.5" after "1"."""
 
 SPEC = BackendSpec(
