@@ -182,7 +182,8 @@ def _checked_array(tensor: BitmaskTensor) -> NDArray[np.int32]:
 def _borrowed(array: NDArray[np.int32]) -> NDArray[np.int32]:
     # A view that held the array itself would keep it alive, and with it its own entry in `_views`, for ever.
     memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
-    return np.ndarray(array.shape, np.int32, buffer=memory)
+    borrowed: NDArray[np.int32] = np.ndarray(array.shape, np.int32, buffer=memoryview(memory))
+    return borrowed
 
 
 def _as_integers(memory: memoryview) -> memoryview[int]:

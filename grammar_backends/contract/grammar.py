@@ -195,7 +195,7 @@ class Grammar:
         self._every_stop = stops if default_stops else stops | vocabulary.stop_set
         self._filler = filler if self._native_stops else None
         self.batch = None if self._filler is None else (self._filler, matcher)
-        self._tensor: torch.Tensor | None = None  # the tensor filled last, and the view of it
+        self._tensor: torch.Tensor = _NO_TENSOR  # the tensor filled last, and the view of it
         self._view: Bitmask
         self._num_accepted = 0
         self._floor = 0  # the earliest step that a bounded rollback can still reach
@@ -373,7 +373,7 @@ class Grammar:
         view = Bitmask.of(bitmask)
         check_rows(view, (), self.words)
         self._view = view
-        self._tensor = None if isinstance(bitmask, np.ndarray) else bitmask
+        self._tensor = _NO_TENSOR if isinstance(bitmask, np.ndarray) else bitmask
 
     def _fill_without_matcher(self, row: BitmaskRow) -> None:
         if self._error is not None:
@@ -409,7 +409,7 @@ class Grammar:
         for name in Grammar.__slots__:
             if name != "_view":
                 setattr(copy, name, getattr(self, name))
-        copy._tensor = None
+        copy._tensor = _NO_TENSOR
         copy._matcher = self._new_matcher() if self._is_lost() else self._matcher.fork()
         copy._set_batch()
         return copy
@@ -453,5 +453,8 @@ class Grammar:
             self._error = GrammarError(f"the engine failed: {type(error).__name__}: {trim(str(error))}")
         return self._error
 
+
+_NO_TENSOR: Any = object()
+"""Is no bitmask, whatever a caller passes as one."""
 
 _BIT = [1 << bit for bit in range(31)] + [-(1 << 31)]

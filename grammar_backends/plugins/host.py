@@ -48,7 +48,7 @@ class PluginRecord:
     version: str
     state: State
     reason: str = ""
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,14 @@ class PluginHost:
     def order_chain(self, request: GrammarSpec, candidates: Sequence[str]) -> list[str]:
         """`candidates` in the order that a plugin asks for, or unchanged (`grammar_backends_order_chain`)."""
         answer = self._manager.hook.grammar_backends_order_chain(request=request, candidates=tuple(candidates))
-        return list(candidates) if answer is None else [name for name in answer if name in candidates]
+        return list(candidates if answer is None else dict.fromkeys(name for name in answer if name in candidates))
 
     def _load(self, source: _Source) -> PluginRecord:
         record = PluginRecord(source.name, source.distribution, source.version, "loaded")
         if source.name in self._block or source.distribution in self._block:
             return _changed(record, "blocked", "blocked by configuration")
+        if self._manager.has_plugin(source.name):
+            return _changed(record, "failed", "another plugin of this name is loaded")
         try:
             plugin = source.load()
             self._manager.register(plugin, name=source.name)
@@ -188,7 +190,7 @@ class PluginHost:
             backends = self._collect(others, "grammar_backends_register_backends", BackendSpec)
             tokenizers = self._collect(others, "grammar_backends_register_tokenizers", TokenizerSpec)
             commands = self._collect(others, "grammar_backends_register_commands", CommandSpec)
-        except Exception as error:  # a plugin may raise anything while it is imported
+        except (Exception, SystemExit) as error:  # a plugin may raise anything while it is imported
             self._unregister(source.name)
             return _changed(record, "failed", _one_line(error), error)
         for spec in backends:
@@ -256,9 +258,9 @@ def _entry_points() -> list[_Source]:
     return sorted(found, key=lambda s: (not s.distribution.startswith(OWN_PREFIX), s.distribution, s.name))
 
 
-def _changed(record: PluginRecord, state: State, reason: str, error: Exception | None = None) -> PluginRecord:
+def _changed(record: PluginRecord, state: State, reason: str, error: BaseException | None = None) -> PluginRecord:
     return PluginRecord(record.name, record.distribution, record.version, state, reason, error)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()

@@ -35,6 +35,9 @@ from grammar_backends_xgrammar import DIALECT
 __all__ = ["XGrammarEngine"]
 
 
+FRAME = b"\xff"
+"""Before a control token's name: no text has this byte, so that text does not match the token any more."""
+
 START = "grammar_backends_start"
 """A start rule that nothing refers to: xgrammar masks too narrowly when the start rule is recursive (A12)."""
 
@@ -64,11 +67,11 @@ class XGrammarEngine:
         self._token_compiler = functools.lru_cache(maxsize=8)(self._compiler)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)._handle
 
-    def _compiler(self, shown: frozenset[int]) -> _Compiler:
+    def _compiler(self, shown: frozenset[int], frame: bytes = b"") -> _Compiler:
         vocabulary = self._vocabulary
         tokens = list(vocabulary.text_tokens)
         for id_ in shown:
-            tokens[id_] = vocabulary.special_names[id_].encode()
+            tokens[id_] = frame + vocabulary.special_names[id_].encode()
         # Whole words, so that the bits past the width are blank tokens too, which are never allowed.
         padded = vocabulary.words * 32
         tokens += [b""] * (padded - len(tokens))
@@ -86,7 +89,9 @@ class XGrammarEngine:
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
                 compiled = _compile_tag(spec.value, compiler.native)
             else:
-                compiled = compiler.native.compile_grammar(_grammar(spec, compiler.info))
+                # Names are resolved by the plain vocabulary; from then on a token is its id, and text must not match it.
+                grammar = _grammar(spec, compiler.info)
+                compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
         return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown)
 
     def check(self, spec: GrammarSpec) -> None:
@@ -102,8 +107,8 @@ class XGrammarEngine:
         names = self._vocabulary.special_names if texts else {}
         return frozenset(id_ for id_, name in names.items() if id_ not in stops and any(name in text for text in texts))
 
-    def _compiler_showing(self, shown: frozenset[int]) -> _Compiler:
-        return self._token_compiler(shown) if shown else self._text_compiler
+    def _compiler_showing(self, shown: frozenset[int], frame: bytes = b"") -> _Compiler:
+        return self._token_compiler(shown, frame) if shown else self._text_compiler
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """`BatchFiller.fill_rows` in one native call: a loop costs a call into the engine for each row."""
