@@ -11,7 +11,7 @@ from grammar_backends.errors import SpecError
 
 __all__ = ["Finding", "Step", "Trace", "Verdict"]
 
-Verdict = Literal["chosen", "refused", "skipped", "not tried"]
+Verdict = Literal["chosen", "deferred", "refused", "skipped", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Step:
 
     Attributes:
         backend: its name.
-        verdict: "chosen"; "refused" for its findings; "skipped" when it cannot be used here at all; "not tried" when
-            an earlier one was chosen.
-        findings: why, for "refused" and "skipped".
+        verdict: "chosen"; "deferred" when it enforces the spec, but so slowly that others come first; "refused" for
+            its findings; "skipped" when it cannot be used here at all; "not tried" when another was chosen before.
+        findings: why, for "deferred", "refused" and "skipped".
     """
 
     backend: str

@@ -17,7 +17,7 @@ from grammar_backends.selection.grammar_support import grammar_findings
 from grammar_backends.selection.support import SchemaSupport
 from grammar_backends.selection.tags import inner_specs
 
-__all__ = ["findings_of"]
+__all__ = ["cost_of", "findings_of"]
 
 
 def findings_of(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
@@ -38,6 +38,14 @@ def findings_of(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         return _tag_findings(spec, backend)
     return []
+
+
+def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
+    """Why another backend that enforces a spec is better than this one, which does too; None when it is not."""
+    if spec.kind is not GrammarKind.JSON_SCHEMA:
+        return None
+    support = _schema_support(backend.capabilities.support)
+    return support.cost(spec.value, spec.options) if support else None
 
 
 def _regex_findings(pattern: str, backend: BackendSpec) -> list[Finding]:

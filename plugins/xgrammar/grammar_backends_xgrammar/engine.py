@@ -89,7 +89,7 @@ class XGrammarEngine:
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
                 compiled = _compile_tag(spec.value, compiler.native)
             else:
-                # Names are resolved by the plain vocabulary; from then on a token is its id, and text must not match it.
+                # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
                 grammar = _grammar(spec, compiler.info)
                 compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
         return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown)

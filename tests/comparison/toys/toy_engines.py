@@ -99,9 +99,12 @@ class Strict(Right):
 class Trouble(Right):
     """Does what the first text says."""
 
-    def compile(self, spec):
+    def __init__(self, vocabulary, options):
+        super().__init__(vocabulary, options)
         if pid_file := os.environ.get("TOY_PID_FILE"):
             Path(pid_file).write_text(str(os.getpid()))
+
+    def compile(self, spec):
         what = spec.value[0]
         act = getattr(self, what, None)
         if act is not None:

@@ -1,0 +1,403 @@
+"""The named checks and costs that a support table switches on: what no list of keywords can say.
+
+Each is written once here for every engine; a table gives it its settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from grammar_backends.contract.spec import JSON
+from grammar_backends.selection.disjoint import excludes, exclusive, members_of, required_of, texts_of
+from grammar_backends.selection.findings import Finding
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUPS, View, asserts_nothing
+from grammar_backends.selection.patterns import anchored, cannot_match, disjoint_patterns, needs_escapes, tree_of
+from grammar_backends.selection.schema import (
+    ARRAY,
+    INT,
+    OBJECT,
+    STRING,
+    Site,
+)
+
+__all__ = ["CHECKS", "COSTS"]
+
+Settings = Mapping[str, JSON]
+
+
+Check = Callable[[View, Settings], Iterator[Finding]]
+
+
+def _typeless(view: View, settings: Settings) -> Iterator[Finding]:
+    """Without `type` an engine guesses one, or enforces nothing."""
+    if "type" in view.schema or any(keyword in view.schema for keyword in COMBINATORS):
+        return
+    for keyword in view.schema:
+        if keyword in GROUPS and not asserts_nothing(view, keyword):
+            yield view.finding(keyword, f"{keyword} is not enforced without type", f'Add "type": "{GROUPS[keyword]}"')
+            return
+
+
+def _ref(view: View, settings: Settings) -> Iterator[Finding]:
+    """References that leave the document, or that an engine resolves otherwise."""
+    reference = view.schema["$ref"]
+    if view.site.target is None:
+        yield view.finding("$ref", f"{reference!r} is not in the schema and nothing is fetched", "Put it into $defs")
+    elif settings.get("pointers_only") and (
+        (not str(reference).startswith("#/") and reference != "#") or view.site.base
+    ):
+        yield view.finding("$ref", f"{reference!r} is not resolved", "Write it as #/$defs/...")
+    elif settings.get("recursion") is False and _is_recursive(view.site):
+        yield view.finding("$ref", "recursion is cut off at some depth")
+
+
+def _is_recursive(site: Site) -> bool:
+    seen: set[str] = set()
+    stack = [site.target] if site.target else []
+    while stack:
+        one = stack.pop()
+        if one is site:
+            return True
+        if one.pointer not in seen:
+            seen.add(one.pointer)
+            stack.extend(one.children.values())
+            if one.target is not None:
+                stack.append(one.target)
+    return False
+
+
+def _branches(view: View, settings: Settings) -> Iterator[Finding]:
+    """More branches of allOf than an engine merges."""
+    if len(view.site.group("allOf")) > settings["most"]:
+        yield view.finding("allOf", f"more than {settings['most']} branches are not merged", "Merge the branches")
+
+
+def _one_of(view: View, settings: Settings) -> Iterator[Finding]:
+    """`oneOf` read as `anyOf`: right only when no value is valid under two branches."""
+    pair = exclusive(view.site.group("oneOf"))
+    if pair is not None:
+        yield view.finding(
+            "oneOf",
+            f"the branches {pair[0].pointer} and {pair[1].pointer} may both match, which is not ruled out",
+            "Use anyOf, or give the branches a required property with different constants",
+        )
+
+
+def _false_schema(view: View, settings: Settings) -> Iterator[Finding]:
+    """Engines that refuse a schema for a `false` in it, though it only forbids one thing."""
+    if view.site.schema is False and view.site.keyword not in settings["allowed"]:
+        yield view.finding(view.site.keyword, "the schema `false` is refused here")
+
+
+def _enum_type_conflict(view: View, settings: Settings) -> Iterator[Finding]:
+    """Members that the siblings of `enum` or `const` forbid, but the engine allows."""
+    schema = view.schema
+    for keyword in ("enum", "const"):
+        members = members_of(schema, keyword)
+        others = {name: value for name, value in schema.items() if name != keyword}
+        if members is not None and any(excludes(others, member) for member in members):
+            yield view.finding(keyword, f"a value of {keyword} that other keywords forbid is allowed", "Remove it")
+
+
+def _enum_containers(view: View, settings: Settings) -> Iterator[Finding]:
+    """Objects and arrays of which only the compact spelling is allowed."""
+    if view.options.whitespace == "compact":
+        return
+    for keyword in ("enum", "const"):
+        if any(isinstance(member, (dict, list)) and member for member in members_of(view.schema, keyword) or ()):
+            yield view.finding(keyword, f"an object or array in {keyword} is allowed without white space only")
+
+
+def _enum_numbers(view: View, settings: Settings) -> Iterator[Finding]:
+    for keyword in ("enum", "const"):
+        members = members_of(view.schema, keyword) or ()
+        if any(isinstance(member, float) for member in members):
+            yield view.finding(keyword, f"a fraction in {keyword} may be spelled in a way that is refused")
+
+
+def _whole_counts(view: View, settings: Settings) -> Iterator[Finding]:
+    """`minLength: 2.0`: valid JSON Schema, refused by engines."""
+    for keyword in _COUNTS:
+        if isinstance(view.schema.get(keyword), float):
+            yield view.finding(keyword, f"{keyword} must be written without a fraction", "Write 2 for 2.0")
+
+
+_COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
+
+
+_BOUNDS = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
+
+
+def _integer_bounds(view: View, settings: Settings) -> Iterator[Finding]:
+    """Bounds and steps of integers that an engine cannot express."""
+    if not view.bits & INT:
+        return
+    for keyword in _BOUNDS:
+        value = view.number(keyword)
+        if value is None:
+            continue
+        if settings.get("whole") and value != int(value) and view.bits & 12 == INT:
+            yield view.finding(keyword, f"{keyword} of an integer must be a whole number", "Round it")
+        if abs(value) >= settings.get("below", math.inf):
+            yield view.finding(keyword, f"{keyword} is too large to be enforced")
+
+
+def _boolean_bounds(view: View, settings: Settings) -> Iterator[Finding]:
+    """`exclusiveMinimum: true`, as draft 4 has it."""
+    for keyword in ("exclusiveMinimum", "exclusiveMaximum"):
+        if view.schema.get(keyword) is True and view.bits & 12:
+            yield view.finding(keyword, f"{keyword} must be a number, as in the later drafts", "Give the bound itself")
+
+
+def _steps(view: View, settings: Settings) -> Iterator[Finding]:
+    """`multipleOf` that is not a whole number, or that stands beside bounds."""
+    step = view.number("multipleOf")
+    if step is None or not view.bits & 12:
+        return
+    if view.bits & 12 == INT and (1 / step).is_integer():
+        return  # every whole number is a multiple
+    if settings.get("whole") and step != int(step):
+        yield view.finding("multipleOf", "only whole numbers are enforced")
+    elif settings.get("alone") and any(view.number(keyword) is not None for keyword in _BOUNDS):
+        yield view.finding("multipleOf", "multipleOf is not enforced beside bounds")
+    elif settings.get("short_fractions") and view.bits & 8 and not _is_short(step):
+        yield view.finding("multipleOf", "multiples with fewer decimals than the step are lost")
+
+
+def _pattern(view: View, settings: Settings) -> Iterator[Finding]:
+    """Patterns that an engine reads in another way."""
+    if not view.bits & STRING:
+        return
+    yield from _judged_pattern(view, "pattern", str(view.schema["pattern"]), settings)
+    if settings.get("alone"):
+        for keyword in ("format", "maxLength", "minLength"):
+            if keyword in view.schema and not asserts_nothing(view, keyword):
+                yield view.finding(keyword, f"{keyword} is not enforced beside pattern", "Say it in the pattern")
+
+
+def _is_short(step: float) -> bool:
+    """True for whole numbers, one decimal, or a 1, 2 or 5 in the last decimal."""
+    decimals = f"{step:.15f}".rstrip("0").partition(".")[2]
+    return len(decimals) < 2 or (step < 1 and decimals.lstrip("0") in ("1", "2", "5"))
+
+
+_LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG])")
+
+
+_OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+_INNER_ANCHOR = re.compile(r"[\^$]")
+
+
+def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) -> Iterator[Finding]:
+    if settings.get("no_looks") and _LOOKS.search(pattern):
+        yield view.finding(keyword, "look-around, back-references and word boundaries are not enforced")
+    elif settings.get("dialect") and tree_of(pattern) is None:
+        yield view.finding(keyword, f"the pattern {pattern!r} is outside of what is enforced")
+    elif settings.get("anchored") and not anchored(pattern):
+        yield view.finding(
+            keyword, "a pattern without ^ and $ is taken to match the whole string", "Write ^.*(...).*$ to search"
+        )
+    elif settings.get("outer_anchors") and _INNER_ANCHOR.search(_OPAQUE.sub("", pattern)[1:-1]):
+        yield view.finding(keyword, "anchors inside of a pattern are refused", "Write ^(a|b)$ for ^a$|^b$")
+    elif settings.get("plain") and needs_escapes(pattern, settings["plain"] == "keys"):
+        yield view.finding(
+            keyword,
+            "a pattern that can match a quote, a backslash or a control character is not read as JSON",
+            "Name the allowed characters instead, as in ^[A-Za-z0-9 ]*$",
+        )
+
+
+def _required_properties(view: View, settings: Settings) -> Iterator[Finding]:
+    """Required names that `properties` does not list."""
+    if view.bits & OBJECT and any(("properties", name) not in view.site.children for name in required_of(view.schema)):
+        yield view.finding("required", "a required property must be listed in properties", "List it in properties")
+
+
+def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
+    """`patternProperties` beside what an engine does not combine it with."""
+    if not view.bits & OBJECT:
+        return
+    patterns = [str(name) for keyword, name in view.site.children if keyword == "patternProperties"]
+    for pattern in patterns:
+        yield from _judged_pattern(view, "patternProperties", pattern, settings)
+    if settings.get("closed") and not _is_closed(view) and patterns:
+        yield view.finding("patternProperties", "the object must be closed", 'Add "additionalProperties": false')
+    if any(not disjoint_patterns(one, other) for one, other in itertools.combinations(patterns, 2)):
+        yield view.finding("patternProperties", "two patterns may match one name")
+    names = [str(name) for keyword, name in view.site.children if keyword == "properties"]
+    if settings.get("apart") and any(not cannot_match(p, name) for p in patterns for name in names):
+        yield view.finding("patternProperties", "a pattern may match a name in properties")
+
+
+def _is_closed(view: View) -> bool:
+    schema = view.schema
+    if "additionalProperties" in schema:
+        return schema["additionalProperties"] is False
+    return view.options.additional_properties == "closed" or schema.get("unevaluatedProperties") is False
+
+
+def _property_names(view: View, settings: Settings) -> Iterator[Finding]:
+    """`propertyNames` beside what it does not reach, or with a subschema that is not read in full."""
+    names = view.site.children.get(("propertyNames", None))
+    if names is None or not view.bits & OBJECT or names.schema is True:
+        return
+    for keyword in settings["not_beside"]:
+        if keyword in view.schema and not asserts_nothing(view, keyword):
+            yield view.finding("propertyNames", f"propertyNames is not enforced beside {keyword}")
+            return
+    if view.schema.get("additionalProperties") is False and not settings.get("closed"):
+        yield view.finding("propertyNames", "propertyNames opens an object that additionalProperties closes")
+        return
+    inner = View(names, view.sites, view.options)
+    assertions = [
+        key for key in inner.schema if key in ASSERTIONS and key != "type" and not asserts_nothing(inner, key)
+    ]
+    if names.schema is False or len(assertions) > 1 or any(key not in settings["allowed"] for key in assertions):
+        yield view.finding("propertyNames", "only one simple constraint on the names is enforced")
+    elif not inner.bits & STRING or (inner.bits & STRING != inner.bits and "type" in inner.schema):
+        yield view.finding("propertyNames", "the type of names is not enforced")
+    elif "pattern" in inner.schema:
+        yield from _judged_pattern(inner, "pattern", str(inner.schema["pattern"]), settings)
+    elif any(not isinstance(member, str) for member in texts_of(inner.schema) or ()):
+        yield view.finding("propertyNames", "a name that is no string is not ruled out")
+
+
+def _list_items(view: View, settings: Settings) -> Iterator[Finding]:
+    """`items` as a list, as the drafts before 2020-12 have it."""
+    if isinstance(view.schema["items"], list) and view.bits & ARRAY:
+        yield view.finding("items", "a list in items is refused", "Use prefixItems")
+
+
+def _prefix_items(view: View, settings: Settings) -> Iterator[Finding]:
+    """Shapes of `prefixItems` that an engine refuses."""
+    if view.bits & ARRAY and any(isinstance(item.schema, bool) for item in view.site.group("prefixItems")):
+        yield view.finding("prefixItems", "a boolean in prefixItems is refused", "Write {} for true")
+    most = view.number("maxItems")
+    if view.bits & ARRAY and most is not None and most < len(view.site.group("prefixItems")):
+        yield view.finding("maxItems", "fewer items than prefixItems lists is refused", "Shorten prefixItems")
+
+
+def _unevaluated(view: View, settings: Settings) -> Iterator[Finding]:
+    """`unevaluatedProperties` and `unevaluatedItems` look into combinators; engines look only beside themselves."""
+    for keyword in ("unevaluatedItems", "unevaluatedProperties"):
+        if keyword not in view.schema or asserts_nothing(view, keyword):
+            continue
+        around = [key for key in ("$ref", "allOf", "anyOf", "contains", "if", "not", "oneOf") if key in view.schema]
+        if around or view.schema[keyword] in settings.get("not", {}).get(keyword, ()):
+            yield view.finding(keyword, f"{keyword} is not enforced as written", "Use additionalProperties or items")
+
+
+def _closed(view: View, settings: Settings) -> Iterator[Finding]:
+    """An engine's own idea of "closed": arrays with listed or counted items too, but not bare objects."""
+    if view.options.additional_properties != "closed" or "type" not in view.schema:
+        return
+    schema = view.schema
+    if view.bits & ARRAY and not {"items", "unevaluatedItems"} & set(schema):
+        for keyword in ("prefixItems", "minItems", "maxItems"):
+            if keyword in schema:
+                yield view.finding(keyword, "with closed objects, further items are refused too", 'Add "items": true')
+                return
+    naming = {"properties", "patternProperties", "additionalProperties"} & set(schema)
+    if view.bits & OBJECT and not any(schema[keyword] != {} or keyword[0] == "a" for keyword in naming):
+        keyword = next((key for key in ("propertyNames", "minProperties", "maxProperties") if key in schema), "type")
+        yield view.finding(keyword, "an object without properties stays open", 'Write "additionalProperties": false')
+
+
+def _closed_shapes(view: View, settings: Settings) -> Iterator[Finding]:
+    """Engines that write a schema out in full: no free JSON, no open objects, no recursion."""
+    schema = view.schema
+    if "type" not in schema and not any(keyword in schema for keyword in COMBINATORS):
+        yield view.finding("type", "any JSON value cannot be expressed", "Give a type")
+    elif "type" in schema and not any(keyword in schema for keyword in ("const", "enum")):
+        if view.bits & ARRAY and "items" not in schema:
+            yield view.finding("type", "an array without items cannot be expressed", "Give items")
+        if view.bits & OBJECT and not (schema.get("properties") and schema.get("additionalProperties") is False):
+            yield view.finding("type", "an open object cannot be expressed", 'Add "additionalProperties": false')
+
+
+def _counted_properties(view: View, settings: Settings) -> Iterator[Finding]:
+    """`minProperties` and `maxProperties` beside optional properties."""
+    if not view.bits & OBJECT:
+        return
+    names = {name for keyword, name in view.site.children if keyword == "properties"}
+    if names <= set(required_of(view.schema)):
+        return
+    at_least_one = view.number("minProperties") == 1 and view.number("maxProperties") is None and _is_closed(view)
+    for keyword in ("minProperties", "maxProperties"):
+        if view.number(keyword) is not None and not at_least_one:
+            yield view.finding(keyword, f"{keyword} is not enforced beside optional properties")
+            return
+
+
+def _depth(view: View, settings: Settings) -> Iterator[Finding]:
+    """Nesting that an engine's parser or grammar cannot carry."""
+    if view.site.depth > settings["most"]:
+        yield Finding(f"nested more than {settings['most']} levels deep", pointer=view.site.pointer)
+
+
+def _root_boolean(view: View, settings: Settings) -> Iterator[Finding]:
+    if isinstance(view.site.schema, bool) and not view.site.pointer:
+        yield view.finding("", "a boolean is refused as the whole schema", "Write {} for true")
+
+
+def _beside(view: View, settings: Settings) -> Iterator[Finding]:
+    """Pairs of keywords that break one another."""
+    for keyword, others in settings.items():
+        if keyword in view.schema and not asserts_nothing(view, keyword):
+            for other in others:
+                if other in view.schema and not asserts_nothing(view, other):
+                    yield view.finding(keyword, f"{keyword} is not enforced beside {other}")
+
+
+def _open_properties(views: Sequence[View], settings: Settings) -> Finding | None:
+    """Listed properties of objects that stay open: each makes some engines write out all the names it is not."""
+    found = [view for view in views if view.schema.get("properties") and _is_open(view)]
+    count = sum(len(view.schema["properties"]) for view in found)
+    if count <= settings["most"]:
+        return None
+    reason = f"properties of objects that are left open are slow to compile, and there are {count}"
+    return found[0].finding("additionalProperties", reason, 'Write "additionalProperties": false')
+
+
+def _is_open(view: View) -> bool:
+    closed_by_option = view.options.additional_properties == "closed" and "additionalProperties" not in view.schema
+    return not closed_by_option and view.schema.get("additionalProperties") is not False
+
+
+COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {"open-properties": _open_properties}
+"""By name, what makes an engine slow; None when it does not apply."""
+
+
+CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
+    "allof-branches": (("allOf",), _branches),
+    "boolean-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _boolean_bounds),
+    "closed": (("",), _closed),
+    "closed-shapes": (("",), _closed_shapes),
+    "counted-properties": (("maxProperties", "minProperties"), _counted_properties),
+    "depth": (("",), _depth),
+    "enum-containers": (("const", "enum"), _enum_containers),
+    "enum-numbers": (("const", "enum"), _enum_numbers),
+    "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
+    "false-schema": (("",), _false_schema),
+    "integer-bounds": (_BOUNDS, _integer_bounds),
+    "keywords-beside": (("",), _beside),
+    "list-items": (("items",), _list_items),
+    "oneof-disjoint": (("oneOf",), _one_of),
+    "pattern": (("pattern",), _pattern),
+    "pattern-properties": (("patternProperties",), _pattern_properties),
+    "prefix-items": (("prefixItems",), _prefix_items),
+    "property-names": (("propertyNames",), _property_names),
+    "refs": (("$ref",), _ref),
+    "required-needs-properties": (("required",), _required_properties),
+    "root-boolean": (("",), _root_boolean),
+    "steps": (("multipleOf",), _steps),
+    "typeless-constraints": (("",), _typeless),
+    "unevaluated": (("unevaluatedItems", "unevaluatedProperties"), _unevaluated),
+    "whole-counts": (_COUNTS, _whole_counts),
+}
+"""By name, the keywords that bring a check on ("" is every schema), and the check."""

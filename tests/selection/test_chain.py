@@ -1,0 +1,208 @@
+"""The automatic choice, on the real backends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grammar_backends import GrammarOptions, GrammarSpec, PluginHost, Vocabulary, load_backend, load_vocabulary
+from grammar_backends.contract import CompiledGrammar
+from grammar_backends.errors import BackendUnavailable, SpecError, UnsupportedFeature
+from grammar_backends.plugins import default_host, hookimpl
+from grammar_backends.selection import Policy, explain, select_backend
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = ROOT / "conformance" / "grammar_backends_conformance" / "cases" / "smoke.jsonl"
+FEATURES = ROOT.parent / "shared" / "cases" / "json_features.jsonl"
+CLOSED = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}}
+UNIQUE = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+
+
+@pytest.fixture(scope="module")
+def host() -> PluginHost:
+    return default_host()
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return load_vocabulary("byte")
+
+
+def verdicts(schema: Any, host: PluginHost, **options: Any) -> dict[str, str]:
+    trace = explain(GrammarSpec.json_schema(schema, options=GrammarOptions(**options)), host=host)
+    return {step.backend: step.verdict for step in trace.steps}
+
+
+def accepts(compiled: CompiledGrammar, text: str) -> bool:
+    grammar = compiled.new_grammar()
+    return grammar.accept_tokens("test", compiled.backend.vocabulary.encode(text)) and grammar.is_accepting()
+
+
+def cases(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def spec_of(case: dict[str, Any]) -> GrammarSpec:
+    options = dict(case.get("options") or {})
+    if case["kind"] == "grammar":
+        return GrammarSpec.grammar(case["spec"], options.get("syntax", "auto"))
+    if case["kind"] == "json_object":
+        return GrammarSpec.json_object()
+    make: Any = getattr(GrammarSpec, case["kind"])
+    spec: GrammarSpec = make(case["spec"])
+    return spec
+
+
+def wrongly_judged(case: dict[str, Any], compiled: CompiledGrammar) -> list[str]:
+    texts = [
+        (t["valid"], t["text"] if "text" in t else json.dumps(t["data"], ensure_ascii=False)) for t in case["tests"]
+    ]
+    return [text for valid, text in texts if accepts(compiled, text) != valid]
+
+
+def test_c1_the_order_is_xgrammar_guidance_outlines(host: PluginHost) -> None:
+    assert list(verdicts(CLOSED, host)) == ["xgrammar", "guidance", "outlines"]
+
+
+def test_c2_1_the_first_backend_that_enforces_it_is_chosen(host: PluginHost) -> None:
+    found = verdicts(CLOSED, host)
+    assert (found["xgrammar"], found["guidance"]) == ("chosen", "not tried")
+
+
+def test_c2_1_a_backend_that_is_slow_at_it_is_deferred_for_one_that_is_not(host: PluginHost) -> None:
+    trace = explain(GrammarSpec.json_schema(OPEN), host=host)
+    first, second, _ = trace.steps
+    assert (first.verdict, second.verdict) == ("deferred", "chosen")
+    assert first.findings[0].keyword == "additionalProperties"
+    assert first.findings[0].hint == 'Write "additionalProperties": false'
+
+
+def test_c2_1_a_deferred_backend_is_chosen_when_no_other_enforces_it(host: PluginHost, vocabulary: Vocabulary) -> None:
+    spec = GrammarSpec.json_schema(OPEN)
+    only = Policy(order=("xgrammar",))
+    assert explain(spec, host=host, policy=only).chosen == "xgrammar"
+    assert select_backend(spec, vocabulary, host=host, policy=only).backend.name == "xgrammar"
+
+
+def test_c2_1_closed_objects_by_option_are_not_deferred(host: PluginHost) -> None:
+    assert verdicts(OPEN, host, additional_properties="closed")["xgrammar"] == "chosen"
+
+
+def test_c2_5_a_refusal_names_every_backend_and_the_place(host: PluginHost, vocabulary: Vocabulary) -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        select_backend(GrammarSpec.json_schema(UNIQUE), vocabulary, host=host)
+    assert caught.value.pointer == "/uniqueItems"
+    assert {step.verdict for step in caught.value.trace.steps} == {"refused"}
+    for name in ("xgrammar", "guidance", "outlines"):
+        assert f"{name}: uniqueItems" in str(caught.value)
+
+
+def test_c2_5_a_backend_named_explicitly_refuses_what_it_would_ignore(host: PluginHost, vocabulary: Vocabulary) -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        load_backend("xgrammar", vocabulary, host=host).compile_grammar(GrammarSpec.json_schema(UNIQUE))
+    assert (caught.value.pointer, caught.value.backend) == ("/uniqueItems", "xgrammar")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        GrammarSpec.json_schema({"type": "strin"}),
+        GrammarSpec.regex("(a"),
+        GrammarSpec.grammar('root ::= "a" b'),
+        GrammarSpec.grammar('start: "a" b', "lark"),
+    ],
+    ids=str,
+)
+def test_c2_2_a_mistake_stops_the_chain(spec: GrammarSpec, host: PluginHost, vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError) as caught:
+        select_backend(spec, vocabulary, host=host)
+    assert not isinstance(caught.value, UnsupportedFeature)
+    assert caught.value.where
+
+
+def test_c2_2_a_gap_that_only_the_engine_knows_falls_through(host: PluginHost, vocabulary: Vocabulary) -> None:
+    # llguidance's own header: xgrammar's reader refuses it loudly.
+    spec = GrammarSpec.grammar("%llguidance {}\nstart: /[ab]+/\n", "lark")
+    selection = select_backend(spec, vocabulary, host=host)
+    assert selection.backend.name == "guidance"
+    assert selection.trace.steps[0].verdict == "refused"
+
+
+def test_c2_6_structural_tags_never_reach_outlines(host: PluginHost) -> None:
+    tag = {"structures": [{"begin": "<f>", "schema": CLOSED, "end": "</f>"}], "triggers": ["<f"]}
+    trace = explain(GrammarSpec.structural_tag(tag), host=host)
+    assert {step.backend: step.verdict for step in trace.steps}["outlines"] == "refused"
+
+
+def test_c2_5_a_schema_inside_a_tag_is_judged_with_its_pointer(host: PluginHost) -> None:
+    tag = {"structures": [{"begin": "<f>", "schema": UNIQUE, "end": "</f>"}], "triggers": ["<f"]}
+    step = explain(GrammarSpec.structural_tag(tag), host=host).steps[0]
+    assert step.findings[0].pointer == "/structures/0/schema/uniqueItems"
+
+
+def test_c1_the_policy_names_the_order_and_unknown_names_are_errors(host: PluginHost) -> None:
+    spec = GrammarSpec.choice(["yes", "no"])
+    assert explain(spec, host=host, policy=Policy(order=("outlines", "xgrammar"))).chosen == "outlines"
+    with pytest.raises(BackendUnavailable, match="did you mean 'outlines'"):
+        explain(spec, host=host, policy=Policy(order=("outline",)))
+
+
+def test_c2_7_a_failed_backend_is_skipped_with_its_reason(vocabulary: Vocabulary) -> None:
+    host = PluginHost(block=["xgrammar"])
+    selection = select_backend(GrammarSpec.choice(["yes"]), vocabulary, host=host)
+    assert selection.backend.name == "guidance"
+
+
+def test_a_plugin_orders_the_chain() -> None:
+    class Reversed:
+        @hookimpl
+        def grammar_backends_order_chain(self, request: GrammarSpec, candidates: Sequence[str]) -> list[str]:
+            return [*reversed(candidates)]
+
+    host = PluginHost(plugins={"reversed": Reversed()})
+    assert explain(GrammarSpec.choice(["yes"]), host=host).chosen == "outlines"
+
+
+def test_c2_3_selecting_leaves_the_schema_as_it_was(host: PluginHost, vocabulary: Vocabulary) -> None:
+    schema = json.loads(json.dumps(CLOSED))
+    select_backend(GrammarSpec.json_schema(schema), vocabulary, host=host)
+    assert schema == CLOSED
+
+
+def test_c2_4_several_backends_live_in_one_engine(host: PluginHost, vocabulary: Vocabulary) -> None:
+    names = {
+        select_backend(GrammarSpec.json_schema(schema), vocabulary, host=host).backend.name for schema in (CLOSED, OPEN)
+    }
+    assert names == {"xgrammar", "guidance"}
+
+
+@pytest.mark.parametrize("case", cases(SMOKE), ids=lambda case: case["id"])
+def test_auto_judges_every_text_of_the_smoke_suite_rightly(
+    case: dict[str, Any], host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    spec = spec_of(case)
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    assert wrongly_judged(case, compiled) == []
+
+
+@pytest.mark.skipif(not FEATURES.exists(), reason="the shared cases are not on this machine")
+@pytest.mark.parametrize("case", cases(FEATURES), ids=lambda case: case["id"])
+def test_c3_auto_is_never_silently_wrong(case: dict[str, Any], host: PluginHost, vocabulary: Vocabulary) -> None:
+    refusal = None
+    try:
+        spec = spec_of(case)
+        compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    except SpecError as error:
+        refusal = error
+    if refusal is None:
+        assert wrongly_judged(case, compiled) == []
+    else:
+        assert refusal.pointer is not None
+        # Nothing satisfies a date of three characters; outlines "enforces" that by allowing what is no date.
+        unsatisfiable = case["id"] == "json-feature/format-maxlength"
+        assert unsatisfiable or "enforced" not in case["measured"].values()
