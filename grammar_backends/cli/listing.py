@@ -72,6 +72,7 @@ def _capabilities(record: BackendRecord) -> dict[str, Any]:
         "forced_tokens": capabilities.forced_tokens,
         "forced_bytes": capabilities.forced_bytes,
         "compact_whitespace": capabilities.compact_whitespace,
+        "closed_objects": capabilities.closed_objects,
         "support": capabilities.support,
     }
 
@@ -115,7 +116,9 @@ def _what_it_does(capabilities: dict[str, Any]) -> str:
     details = {"grammar": capabilities["syntaxes"], "structural_tag": capabilities["structural_tags"]}
     kinds = [f"{kind} ({', '.join(details[kind])})" if details.get(kind) else kind for kind in capabilities["kinds"]]
     extras = [
-        name.replace("_", " ") for name in ("forced_tokens", "forced_bytes", "compact_whitespace") if capabilities[name]
+        name.replace("_", " ")
+        for name in ("forced_tokens", "forced_bytes", "compact_whitespace", "closed_objects")
+        if capabilities[name]
     ]
     return ", ".join(kinds) + (f"; {', '.join(extras)}" if extras else "")
 

@@ -17,13 +17,23 @@ from typing import Any, Literal
 
 from grammar_backends.errors import SpecError
 
-__all__ = ["JSON", "GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "parse_json"]
+__all__ = ["JSON", "STANDARD_FORMATS", "GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "parse_json"]
 
 JSON = Any
 """A value as `json.loads` returns it."""
 
 GrammarSyntax = Literal["auto", "ebnf", "lark", "gbnf"]
 SYNTAXES: tuple[GrammarSyntax, ...] = ("auto", "ebnf", "lark", "gbnf")
+
+
+STANDARD_FORMATS = frozenset(
+    (
+        *("date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri"),
+        *("iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference"),
+        *("uri-template", "uuid", "host-name", "ip-address"),
+    )
+)
+"""The formats of the JSON Schema specification. Any other name is an annotation."""
 
 
 class GrammarKind(enum.Enum):

@@ -105,7 +105,7 @@ def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
         return Step(name, "skipped", (Finding(f"{record.state}: {record.reason}"),))
     findings = findings_of(spec, record.spec)
     if findings:
-        return Step(name, "refused", tuple(findings))
+        return Step(name, "refused", findings)
     cost = cost_of(spec, record.spec)
     return Step(name, "deferred", (cost,)) if cost else Step(name, "chosen")
 

@@ -20,11 +20,17 @@ from grammar_backends.selection.tags import inner_specs
 __all__ = ["cost_of", "findings_of"]
 
 
-def findings_of(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
+@functools.lru_cache(maxsize=256)
+def findings_of(spec: GrammarSpec, backend: BackendSpec) -> tuple[Finding, ...]:
     """Each place where this backend would not enforce the spec; empty when it enforces all of it (C2.5).
 
-    The spec must have passed `validate_spec`.
+    The spec must have passed `validate_spec`. Remembered, since a spec is judged when it is selected and again when
+    it is compiled, and many requests share one.
     """
+    return tuple(_findings(spec, backend))
+
+
+def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     kind_error = unsupported_kind(spec, backend)
     if kind_error is not None:
         return [Finding.of(kind_error)]
@@ -40,6 +46,7 @@ def findings_of(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     return []
 
 
+@functools.lru_cache(maxsize=256)
 def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
     """Why another backend that enforces a spec is better than this one, which does too; None when it is not."""
     if spec.kind is not GrammarKind.JSON_SCHEMA:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grammar_backends.contract.spec import JSON, GrammarOptions
+from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.schema import (
     ANY,
@@ -18,7 +18,6 @@ __all__ = [
     "COMBINATORS",
     "GROUPS",
     "GROUP_BITS",
-    "STANDARD_FORMATS",
     "View",
     "asserts_nothing",
     "declared",
@@ -71,16 +70,6 @@ GROUP_BITS = {name: TYPE_BITS[name] for name in TYPE_KEYWORDS}
 
 
 ASSERTIONS = frozenset((*GROUPS, *COMBINATORS, *ANY_KEYWORDS))
-
-
-STANDARD_FORMATS = frozenset(
-    (
-        *("date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri"),
-        *("iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference"),
-        *("uri-template", "uuid", "host-name", "ip-address"),
-    )
-)
-"""The formats of the JSON Schema specification. Any other name is an annotation."""
 
 
 class View:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grammar_backends.contract.spec import JSON, GrammarOptions
+from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.errors import PluginError
 from grammar_backends.selection.checks import CHECKS, COSTS
 from grammar_backends.selection.disjoint import is_implied
@@ -20,7 +20,6 @@ from grammar_backends.selection.keywords import (
     COMBINATORS,
     GROUP_BITS,
     GROUPS,
-    STANDARD_FORMATS,
     View,
     asserts_nothing,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 from grammar_backends.contract import GrammarKind, GrammarSpec
 from grammar_backends.contract.grammar_text import check_grammar, detect_syntax
@@ -19,8 +20,11 @@ MAX_CHOICES = 50_000
 """Choices in a list: 20,000 take an engine some seconds (B14)."""
 
 
+@functools.lru_cache(maxsize=256)
 def validate_spec(spec: GrammarSpec) -> None:
     """Raise unless a spec is well formed and something can satisfy it. Pure, thread-safe, and needs no engine (D19).
+
+    Specs that passed are remembered: many requests share one.
 
     Raises:
         SpecError: what is wrong and where.

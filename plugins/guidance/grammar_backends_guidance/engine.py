@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLTokenizer, StructTag
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import detect_syntax, ebnf_to_lark, lark_for
 from grammar_backends.contract.regex import regex_of_texts, translate
+from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import DeadEnd, GrammarError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_guidance import DIALECT
 
@@ -93,7 +94,7 @@ class GuidanceEngine:
         elif schema is False:
             raise SpecError("json_schema: the schema false allows no text", pointer="")
         # Options inside the schema would loosen what the request's own options say (B5).
-        schema = {key: value for key, value in schema.items() if key != "x-guidance"}
+        schema = {key: value for key, value in _without_custom_formats(schema).items() if key != "x-guidance"}
         overrides: dict[str, Any] = {
             "whitespace_flexible": spec.options.whitespace == "any",
             "coerce_one_of": False,
@@ -224,6 +225,27 @@ class _Tokens:
             return self._encode(text if isinstance(text, str) else text.decode())
         except VocabularyError:
             return []  # nothing is forced then; an exception in here would ruin the matcher
+
+
+DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
+NAMING_KEYWORDS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+
+
+def _without_custom_formats(schema: Any) -> Any:
+    """The schema without formats that JSON Schema does not define: annotations, which llguidance would refuse."""
+    if isinstance(schema, list):
+        return [_without_custom_formats(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for key, value in schema.items():
+        if key in DATA_KEYWORDS:
+            kept[key] = value
+        elif key in NAMING_KEYWORDS and isinstance(value, dict):
+            kept[key] = {name: _without_custom_formats(below) for name, below in value.items()}
+        elif key != "format" or not isinstance(value, str) or value in STANDARD_FORMATS:
+            kept[key] = _without_custom_formats(value)
+    return kept
 
 
 def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
