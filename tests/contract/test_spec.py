@@ -30,7 +30,7 @@ SPECS = [
         for options in (
             GrammarOptions(whitespace="compact"),
             GrammarOptions(max_whitespace=1),
-            GrammarOptions(max_whitespace=None),
+            GrammarOptions(max_whitespace=2),
             GrammarOptions(additional_properties="closed"),
             GrammarOptions(json_object_only=False),
         )

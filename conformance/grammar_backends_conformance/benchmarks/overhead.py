@@ -181,6 +181,8 @@ def _walk(
     grammar: StructuredOutputGrammar = compiled.new_grammar()
     news.run(len(news.raw), compiled.new_grammar, raw.new)
     for turn, token in enumerate(ids):
+        if grammar.validate_tokens([token]) != [token]:
+            break  # the engine wants another order of properties
         fills.run(turn, lambda: grammar.fill_bitmask(mine, 0), raw.fill)
         if not torch.equal(mine, theirs):
             raise RuntimeError(f"the layer's row differs from the engine's own for {compiled.spec}")
