@@ -163,10 +163,12 @@ class Grammar:
         "_matcher",
         "_native_stops",
         "_num_accepted",
+        "_rows",
         "_size",
         "_stops",
         "_tensor",
         "_terminated",
+        "_usual_word",
         "_view",
         "_vocabulary",
         "batch",
@@ -197,6 +199,8 @@ class Grammar:
         self.batch = None if self._filler is None else (self._filler, matcher)
         self._tensor: torch.Tensor = _NO_TENSOR  # the tensor filled last, and the view of it
         self._view: Bitmask
+        self._rows: dict[int, BitmaskRow]
+        self._usual_word: int  # where a row that allows anything most often has a bit
         self._num_accepted = 0
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
@@ -219,6 +223,11 @@ class Grammar:
     def error(self) -> GrammarError | None:
         """The sticky error, or None (A19). A dead end goes when it is rolled back, any other only by `reset`."""
         return self._error
+
+    @property
+    def usual_id(self) -> int:
+        """`Vocabulary.usual_id` of its vocabulary."""
+        return self._vocabulary.usual_id
 
     def is_terminated(self) -> bool:
         return self._terminated
@@ -348,7 +357,7 @@ class Grammar:
         if bitmask is not self._tensor or bitmask.data_ptr() != self._view.address:
             self._look_at(bitmask)
         try:
-            target = self._view.rows[row]
+            target = self._rows[row]
         except KeyError:
             check_rows(self._view, (row,), self.words)
             raise
@@ -361,18 +370,19 @@ class Grammar:
                 self._write_stops(target)
         except Exception as error:
             raise self._fail(error) from error
-        memory = target.memory
-        first = memory[0]
-        if first == 0:
-            if memory == self._view.zeros:
+        word = target.memory[self._usual_word]
+        if word == 0:
+            if target.memory == self._view.zeros:
                 raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
             return True
-        return first != -1 or bool((target.array != -1).any())
+        return word != -1 or bool((target.array != -1).any())
 
     def _look_at(self, bitmask: BitmaskTensor) -> None:
         view = Bitmask.of(bitmask)
         check_rows(view, (), self.words)
         self._view = view
+        self._rows = view.rows
+        self._usual_word = self._vocabulary.usual_id // (8 * view.zeros.itemsize)
         self._tensor = _NO_TENSOR if isinstance(bitmask, np.ndarray) else bitmask
 
     def _fill_without_matcher(self, row: BitmaskRow) -> None:
@@ -407,7 +417,7 @@ class Grammar:
         """An independent grammar in the same state, history included (A23)."""
         copy = Grammar.__new__(Grammar)
         for name in Grammar.__slots__:
-            if name != "_view":
+            if name not in ("_rows", "_usual_word", "_view"):
                 setattr(copy, name, getattr(self, name))
         copy._tensor = _NO_TENSOR
         copy._matcher = self._new_matcher() if self._is_lost() else self._matcher.fork()

@@ -148,6 +148,14 @@ class Vocabulary:
         return tuple(b"" if id_ in self.special_ids else token for id_, token in enumerate(self._tokens))
 
     @functools.cached_property
+    def usual_id(self) -> int:
+        """An id near which most constraints allow some token: that of a quotation mark, among the ASCII characters.
+
+        Whether a row allows anything at all is seen by looking there first.
+        """
+        return self._ids_by_bytes.get(b'"', 0)
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A digest of everything a compiled grammar depends on (B3, B6): equal content, equal fingerprint."""
         head = (self.width, self.size, sorted(self.special_names.items()), self.stop_ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar
+from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher
 from grammar_backends.contract.bitmask import Bitmask, check_rows
 from grammar_backends.errors import BitmaskError, GrammarError
 
@@ -38,12 +38,24 @@ def fill_bitmasks(
     view = Bitmask.of(bitmask)
     for words in {grammar.words for grammar in grammars}:
         check_rows(view, rows, words)
-    alone = []
-    for filler, members in _by_filler(grammars).items():
-        if filler is None or not _fill_together(filler, grammars, members, view, rows):
+    alone: list[int] = []
+    for filler, members, matchers in _together(grammars):
+        if filler is None:
+            alone += members
+            continue
+        targets = rows if len(members) == len(rows) else [rows[index] for index in members]
+        try:
+            filler.fill_rows(matchers, view, targets)
+        except Exception:  # whose fault it was shows when they are filled one by one
             alone += members
         else:
-            alone += [index for index in members if view.rows[rows[index]].memory == view.zeros]
+            # Most rows that allow something show it in one word.
+            shown = view.array[:, grammars[members[0]].usual_id >> 5].tolist()
+            alone += [
+                index
+                for index, row in zip(members, targets, strict=True)
+                if not shown[row] and view.rows[row].memory == view.zeros
+            ]
     outcomes: list[FillOutcome] = [None] * len(grammars)
     for index in alone:
         try:
@@ -54,23 +66,22 @@ def fill_bitmasks(
     return outcomes
 
 
-def _by_filler(grammars: Sequence[Grammar]) -> dict[BatchFiller | None, list[int]]:
-    """Places in `grammars` by the engine that fills them together; under None those that fill alone."""
-    fillers = [batch and batch[0] for batch in [grammar.batch for grammar in grammars]]
-    groups: dict[BatchFiller | None, list[int]] = {filler: [] for filler in fillers}
-    if len(groups) == 1:
-        return {filler: list(range(len(grammars))) for filler in groups}
-    for index, filler in enumerate(fillers):
-        groups[filler].append(index)
-    return groups
+Group = tuple[BatchFiller | None, Sequence[int], Sequence[Matcher]]
 
 
-def _fill_together(
-    filler: BatchFiller, grammars: Sequence[Grammar], members: Sequence[int], view: Bitmask, rows: Sequence[int]
-) -> bool:
-    matchers = [batch[1] for batch in [grammars[index].batch for index in members] if batch]
-    try:
-        filler.fill_rows(matchers, view, [rows[index] for index in members])
-    except Exception:  # whose fault it was shows when they are filled one by one
-        return False
-    return True
+def _together(grammars: Sequence[Grammar]) -> list[Group]:
+    """Places in `grammars`, and matchers, by the engine that fills them together; under None those that fill alone."""
+    batches = [grammar.batch for grammar in grammars]
+    first = batches[0] if batches else None
+    if first is not None:
+        filler = first[0]
+        matchers = [batch[1] for batch in batches if batch is not None and batch[0] is filler]
+        if len(matchers) == len(batches):
+            return [(filler, range(len(batches)), matchers)]
+    groups: dict[BatchFiller | None, tuple[list[int], list[Matcher]]] = {}
+    for index, batch in enumerate(batches):
+        members, of_group = groups.setdefault(batch and batch[0], ([], []))
+        members.append(index)
+        if batch is not None:
+            of_group.append(batch[1])
+    return [(filler, members, of_group) for filler, (members, of_group) in groups.items()]

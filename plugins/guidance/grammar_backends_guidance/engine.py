@@ -123,7 +123,7 @@ class GuidanceEngine:
         address, nbytes = bitmask.address, bitmask.words * 4
         for matcher, row in zip(matchers, rows, strict=True):
             matcher.fill_at(address + row * nbytes, nbytes)  # type: ignore[attr-defined]  # they are GuidanceMatchers
-        for matcher in matchers:
+        for matcher in [matcher for matcher in matchers if matcher.is_lost()]:  # type: ignore[attr-defined]  # as above
             matcher.check()  # type: ignore[attr-defined]  # as above
 
 
@@ -142,7 +142,7 @@ class GuidanceArtifact:
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_is_error", "_pristine", "_tokens", "_try_consume", "fill_at", "is_accepting", "matcher")
+    __slots__ = ("_pristine", "_tokens", "_try_consume", "fill_at", "is_accepting", "is_lost", "matcher")
 
     fills_stop_tokens = True
 
@@ -155,7 +155,7 @@ class GuidanceMatcher:
         self.matcher = matcher
         self._try_consume = matcher.try_consume_tokens
         self.fill_at = matcher.unsafe_compute_mask_ptr
-        self._is_error = matcher.is_error
+        self.is_lost = matcher.is_error
         self.is_accepting = matcher.is_accepting
 
     def consume(self, tokens: Sequence[int]) -> int:
@@ -179,7 +179,7 @@ class GuidanceMatcher:
 
     def fill_row(self, row: BitmaskRow) -> None:
         self.fill_at(row.address, row.nbytes)
-        if self._is_error():
+        if self.is_lost():
             self.check()
 
     def fork(self) -> GuidanceMatcher:
@@ -193,7 +193,7 @@ class GuidanceMatcher:
 
     def check(self) -> None:
         """Raise if the matcher is in its error state."""
-        if not self._is_error():
+        if not self.is_lost():
             return
         problem = self.matcher.get_error().partition("\n")[0]
         if problem != NO_TOKEN:
