@@ -20,7 +20,7 @@ $(STAMP): $(INPUTS)
 	touch $@
 
 compare: $(STAMP)
-	$(BIN)/gb compare --suite smoke --tokenizer tekken
+	$(BIN)/gb compare --suite smoke --tokenizer tekken --format table
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
