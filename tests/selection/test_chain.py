@@ -145,6 +145,13 @@ def test_c2_5_a_schema_inside_a_tag_is_judged_with_its_pointer(host: PluginHost)
     assert step.findings[0].pointer == "/structures/0/schema/uniqueItems"
 
 
+def test_c3_ipv4_with_leading_zeros_is_never_accepted(host: PluginHost, vocabulary: Vocabulary) -> None:
+    spec = GrammarSpec.json_schema({"type": "string", "format": "ipv4"})
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    assert accepts(compiled, '"1.2.3.4"')
+    assert not accepts(compiled, '"01.2.3.4"')
+
+
 def test_c1_the_policy_names_the_order_and_unknown_names_are_errors(host: PluginHost) -> None:
     spec = GrammarSpec.choice(["yes", "no"])
     assert explain(spec, host=host, policy=Policy(order=("outlines", "xgrammar"))).chosen == "outlines"
