@@ -1,32 +1,89 @@
 """The named checks and costs that a support table switches on: what no list of keywords can say.
 
-Each is written once here for every engine; a table gives it its settings.
+Each is written once here for every engine. A table names those that apply to its engine and gives each its settings,
+`{}` where there are none or the defaults are meant::
+
+    check                      finding for                                  settings
+    -------------------------  -------------------------------------------  --------------------------------------------
+    allof-branches             allOf with many branches                     most: branches that are merged
+    boolean-bounds             exclusiveMinimum or Maximum true (draft 4)
+    closed                     arrays and bare objects, when the option
+                               additional_properties is "closed"
+    closed-shapes              free JSON, arrays without items, objects
+                               that are open or empty
+    counted-properties         minProperties or maxProperties beside
+                               optional properties
+    depth                      nesting                                      most: levels that are read
+    enum-containers            objects and arrays in enum and const, but
+                               for compact white space
+    enum-numbers               fractions in enum and const
+    enum-type-conflict         members that other keywords forbid
+    false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
+    integer-bounds             bounds of integers                           whole: fractions are refused
+                                                                            below: what all must be smaller than
+    keywords-beside            pairs of keywords                            per keyword, those it is lost beside
+    list-items                 items as a list (before 2020-12)
+    oneof-disjoint             oneOf with branches that may both match
+    pattern                    patterns                                     the settings for patterns, and
+                                                                            alone: not beside format and lengths
+    pattern-properties         patternProperties                            the settings for patterns, and
+                                                                            closed: only in closed objects
+                                                                            apart: not on names in properties
+    prefix-items               booleans in prefixItems, shorter maxItems
+    property-names             propertyNames                                the settings for patterns, and
+                                                                            allowed: keywords below it, one at a time
+                                                                            not_beside: keywords it is lost beside
+                                                                            closed: in closed objects too
+    refs                       references that leave the schema             pointers_only: only #/... of the root
+                                                                            recursion: false where it is refused
+    required-needs-properties  required names that properties lacks
+    root-boolean               a boolean as the whole schema
+    steps                      multipleOf                                   whole: only whole numbers
+                                                                            alone: not beside bounds
+                                                                            short_fractions: only 0.1, 0.05, 2.5, ...
+    typeless-constraints       constraints without type
+    unevaluated                unevaluatedItems, unevaluatedProperties      not: per keyword, values that are not
+                               beside combinators                           enforced anywhere
+    whole-counts               counts spelled with a fraction (2.0)
+
+    settings for patterns      finding for
+    -------------------------  -----------------------------------------------------------------------------------------
+    no_looks                   look-around, back-references, word boundaries
+    dialect                    what is outside of the layer's own dialect
+    anchored                   patterns that do not span the whole string
+    outer_anchors              anchors that are not at the very ends
+    plain                      what may match a quote, a backslash or a control character; "keys" lets `.` and negated
+                               classes pass
+
+    cost                       reason                                       settings
+    -------------------------  -------------------------------------------  --------------------------------------------
+    open-properties            listed properties of open objects            most: properties that are quick enough
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from grammar_backends.contract.spec import JSON
-from grammar_backends.selection.disjoint import excludes, exclusive, members_of, required_of, texts_of
+from grammar_backends.selection.disjoint import excludes, members_of, required_of, texts_of
 from grammar_backends.selection.findings import Finding
-from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUPS, View, asserts_nothing
-from grammar_backends.selection.patterns import anchored, cannot_match, disjoint_patterns, needs_escapes, tree_of
-from grammar_backends.selection.schema import (
-    ARRAY,
-    INT,
-    OBJECT,
-    STRING,
-    Site,
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUPS
+from grammar_backends.selection.patterns import (
+    anchored,
+    cannot_match,
+    has_inner_anchors,
+    may_overlap,
+    needs_escapes,
+    tree_of,
 )
+from grammar_backends.selection.schema import ARRAY, INT, OBJECT, STRING
+from grammar_backends.selection.view import View, asserts_nothing
 
 __all__ = ["CHECKS", "COSTS"]
 
 Settings = Mapping[str, JSON]
-
 
 Check = Callable[[View, Settings], Iterator[Finding]]
 
@@ -50,23 +107,8 @@ def _ref(view: View, settings: Settings) -> Iterator[Finding]:
         (not str(reference).startswith("#/") and reference != "#") or view.site.base
     ):
         yield view.finding("$ref", f"{reference!r} is not resolved", "Write it as #/$defs/...")
-    elif settings.get("recursion") is False and _is_recursive(view.site):
+    elif settings.get("recursion") is False and view.site in view.sites.recursive:
         yield view.finding("$ref", "recursion is cut off at some depth")
-
-
-def _is_recursive(site: Site) -> bool:
-    seen: set[str] = set()
-    stack = [site.target] if site.target else []
-    while stack:
-        one = stack.pop()
-        if one is site:
-            return True
-        if one.pointer not in seen:
-            seen.add(one.pointer)
-            stack.extend(one.children.values())
-            if one.target is not None:
-                stack.append(one.target)
-    return False
 
 
 def _branches(view: View, settings: Settings) -> Iterator[Finding]:
@@ -77,7 +119,7 @@ def _branches(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _one_of(view: View, settings: Settings) -> Iterator[Finding]:
     """`oneOf` read as `anyOf`: right only when no value is valid under two branches."""
-    pair = exclusive(view.site.group("oneOf"))
+    pair = view.comparison.exclusive(view.site.group("oneOf"))
     if pair is not None:
         yield view.finding(
             "oneOf",
@@ -126,7 +168,6 @@ def _whole_counts(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
-
 
 _BOUNDS = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
 
@@ -187,22 +228,17 @@ def _is_short(step: float) -> bool:
 _LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG])")
 
 
-_OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-
-
-_INNER_ANCHOR = re.compile(r"[\^$]")
-
-
 def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) -> Iterator[Finding]:
     if settings.get("no_looks") and _LOOKS.search(pattern):
         yield view.finding(keyword, "look-around, back-references and word boundaries are not enforced")
-    elif settings.get("dialect") and tree_of(pattern) is None:
-        yield view.finding(keyword, f"the pattern {pattern!r} is outside of what is enforced")
-    elif settings.get("anchored") and not anchored(pattern):
+    # The cheap test stands before the reading, unless it would hide the better reason.
+    elif settings.get("anchored") and not anchored(pattern) and not _LOOKS.search(pattern):
         yield view.finding(
             keyword, "a pattern without ^ and $ is taken to match the whole string", "Write ^.*(...).*$ to search"
         )
-    elif settings.get("outer_anchors") and _INNER_ANCHOR.search(_OPAQUE.sub("", pattern)[1:-1]):
+    elif settings.get("dialect") and tree_of(pattern) is None:
+        yield view.finding(keyword, f"the pattern {pattern!r} is outside of what is enforced")
+    elif settings.get("outer_anchors") and has_inner_anchors(pattern):
         yield view.finding(keyword, "anchors inside of a pattern are refused", "Write ^(a|b)$ for ^a$|^b$")
     elif settings.get("plain") and needs_escapes(pattern, settings["plain"] == "keys"):
         yield view.finding(
@@ -227,11 +263,17 @@ def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
         yield from _judged_pattern(view, "patternProperties", pattern, settings)
     if settings.get("closed") and not _is_closed(view) and patterns:
         yield view.finding("patternProperties", "the object must be closed", 'Add "additionalProperties": false')
-    if any(not disjoint_patterns(one, other) for one, other in itertools.combinations(patterns, 2)):
+    if may_overlap(patterns):
         yield view.finding("patternProperties", "two patterns may match one name")
     names = [str(name) for keyword, name in view.site.children if keyword == "properties"]
-    if settings.get("apart") and any(not cannot_match(p, name) for p in patterns for name in names):
+    if settings.get("apart") and not _are_apart(view, patterns, names):
         yield view.finding("patternProperties", "a pattern may match a name in properties")
+
+
+def _are_apart(view: View, patterns: Sequence[str], names: Sequence[str]) -> bool:
+    if not view.comparison.spend(10 * len(patterns) * len(names)):
+        return False
+    return all(cannot_match(pattern, name) for pattern in patterns for name in names)
 
 
 def _is_closed(view: View) -> bool:
@@ -253,7 +295,7 @@ def _property_names(view: View, settings: Settings) -> Iterator[Finding]:
     if view.schema.get("additionalProperties") is False and not settings.get("closed"):
         yield view.finding("propertyNames", "propertyNames opens an object that additionalProperties closes")
         return
-    inner = View(names, view.sites, view.options)
+    inner = View(names, view.sites, view.options, view.comparison)
     assertions = [
         key for key in inner.schema if key in ASSERTIONS and key != "type" and not asserts_nothing(inner, key)
     ]
@@ -365,8 +407,13 @@ def _open_properties(views: Sequence[View], settings: Settings) -> Finding | Non
 
 
 def _is_open(view: View) -> bool:
-    closed_by_option = view.options.additional_properties == "closed" and "additionalProperties" not in view.schema
-    return not closed_by_option and view.schema.get("additionalProperties") is not False
+    if not view.bits & OBJECT:
+        return False
+    if "additionalProperties" in view.schema:
+        return view.schema["additionalProperties"] is not False
+    # Beside nothing else, `unevaluatedProperties: false` is no less slow.
+    closed_by_option = view.options.additional_properties == "closed"
+    return not closed_by_option or view.schema.get("unevaluatedProperties", False) is not False
 
 
 COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {"open-properties": _open_properties}

@@ -1,6 +1,7 @@
 """When two schemas exclude one another, and which kinds of value a schema may admit.
 
-All answers are one-sided: "disjoint" and "excludes" are certain, the opposite is merely not known.
+All answers are one-sided: "disjoint" and "excludes" are certain, the opposite is merely not known. So is the bound on
+work: what a hostile schema would make too dear to find out stays unknown.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON
-from grammar_backends.selection.keywords import View, declared
+from grammar_backends.selection.keywords import declared
 from grammar_backends.selection.patterns import cannot_match
 from grammar_backends.selection.schema import (
     ANY,
     FORMAT_LENGTHS,
+    FRACTION,
     INT,
     OBJECT,
     STRING,
@@ -25,42 +28,134 @@ from grammar_backends.selection.schema import (
     number_bounds,
 )
 
-__all__ = ["disjoint", "excludes", "exclusive", "is_implied", "members_of", "required_of", "texts_of"]
+__all__ = ["Comparison", "excludes", "members_of", "required_of", "texts_of"]
+
+MAX_BRANCHES = 64
+"""Branches of one `oneOf` that are compared pair by pair."""
+MAX_WORK = 300_000
+"""Steps of one comparison, of some microseconds each: a member or a required name looked at. A pair of sites, or a
+pattern tried on a name, is ten."""
+
+_KINDS = tuple(1 << bit for bit in range(7))
+_Members: TypeAlias = "dict[Hashable, JSON]"
 
 
-def is_implied(view: View, sibling: str, keyword: str) -> bool:
-    """True for a `type` that the combinator beside it implies already."""
-    if sibling != "type":
-        return False
-    if keyword in ("enum", "const"):
-        return True  # judged by the members, see _enum_type_conflict
-    return not possible(view.site, without_type=True) & ~view.bits
+class Comparison:
+    """What is known about pairs of sites of one schema: each pair is worked out once, and all of them within bounds.
 
+    One is made for each reading of a schema, so that a schema with many `oneOf` has no more work than another.
+    """
 
-def possible(site: Site, depth: int = 8, *, without_type: bool = False) -> int:
-    """The kinds of value that a site may admit: never too few."""
-    schema = site.schema
-    if isinstance(schema, bool):
-        return ANY if schema else 0
-    bits = ANY if without_type else declared(schema)
-    if not depth:
+    def __init__(self, work: int = MAX_WORK) -> None:
+        self._work = work
+        self._kinds: dict[tuple[Site, int], int] = {}
+        self._pairs: dict[tuple[Site, Site, int], bool] = {}
+        self._texts: dict[Site, _Members | None] = {}
+
+    def spend(self, steps: int) -> bool:
+        """Charge steps to the bound on work; False once it is reached, so that the answer is to be "not known"."""
+        self._work -= steps
+        return self._work >= 0
+
+    def exclusive(self, branches: Sequence[Site]) -> tuple[Site, Site] | None:
+        """The first two branches that may both match; None when it is certain that no two can."""
+        if len(branches) > MAX_BRANCHES:
+            return branches[0], branches[1]
+        return next((pair for pair in itertools.combinations(branches, 2) if not self.disjoint(*pair)), None)
+
+    def possible(self, site: Site, depth: int = 8) -> int:
+        """The kinds of value that a site may admit: never too few."""
+        schema = site.schema
+        if isinstance(schema, bool):
+            return ANY if schema else 0
+        if not depth:
+            return declared(schema)
+        known = self._kinds.get((site, depth))
+        if known is None:
+            known = self._kinds[site, depth] = declared(schema) & self.possible_without_type(site, depth)
+        return known
+
+    def possible_without_type(self, site: Site, depth: int = 8) -> int:
+        """`possible` of an object schema, were there no `type` in it."""
+        bits = ANY
+        for keyword in ("enum", "const"):
+            members = members_of(site.schema, keyword)
+            if members is not None:
+                bits &= functools.reduce(lambda union, member: union | kind_of(member), members, 0)
+        if site.target is not None:
+            bits &= self.possible(site.target, depth - 1)
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in site.schema:
+                branches = site.group(keyword)
+                bits &= functools.reduce(lambda union, branch: union | self.possible(branch, depth - 1), branches, 0)
+        for branch in site.group("allOf"):
+            bits &= self.possible(branch, depth - 1)
         return bits
-    for keyword in ("enum", "const"):
-        members = members_of(schema, keyword)
-        if members is not None:
-            bits &= functools.reduce(lambda union, member: union | kind_of(member), members, 0)
-    if site.target is not None:
-        bits &= possible(site.target, depth - 1)
-    for keyword in ("anyOf", "oneOf"):
-        if keyword in schema:
-            branches = site.group(keyword)
-            bits &= functools.reduce(lambda union, branch: union | possible(branch, depth - 1), branches, 0)
-    for branch in site.group("allOf"):
-        bits &= possible(branch, depth - 1)
-    return bits
+
+    def disjoint(self, left: Site, right: Site, depth: int = 6) -> bool:
+        """True when it is certain that no value is valid under both sites."""
+        known = self._pairs.get((left, right, depth))
+        if known is None:
+            common = self.possible(left) & self.possible(right)
+            known = not common or (self.spend(10) and self._disjoint(left, right, common, depth))
+            self._pairs[left, right, depth] = known
+        return known
+
+    def _disjoint(self, left: Site, right: Site, common: int, depth: int) -> bool:
+        if not depth or isinstance(left.schema, bool) or isinstance(right.schema, bool):
+            return False
+        for one, other in ((left, right), (right, left)):
+            if one.target is not None and self.disjoint(one.target, other, depth - 1):
+                return True
+            if any(self.disjoint(branch, other, depth - 1) for branch in one.group("allOf")):
+                return True
+            for keyword in ("anyOf", "oneOf"):
+                branches = one.group(keyword)
+                if branches and all(self.disjoint(branch, other, depth - 1) for branch in branches):
+                    return True
+            if self._excludes_members(one, other):
+                return True
+        return all(self._disjoint_kinds(left, right, kind, depth) for kind in _KINDS if common & kind)
+
+    def _excludes_members(self, one: Site, other: Site) -> bool:
+        """True when `one` lists its values, and `other` excludes each of them."""
+        members, others = self._members(one), self._members(other)
+        if members is None:
+            return False
+        shared = members.keys() if others is None else members.keys() & others.keys()
+        return self.spend(len(shared)) and all(_excludes_beside(other.schema, members[key]) for key in shared)
+
+    def _members(self, site: Site) -> _Members | None:
+        if site not in self._texts:
+            listed = texts_of(site.schema)
+            self._texts[site] = None if listed is None else {_key(member): member for member in listed}
+        return self._texts[site]
+
+    def _disjoint_kinds(self, left: Site, right: Site, kind: int, depth: int) -> bool:
+        if kind & (INT | FRACTION):
+            return _disjoint_numbers(left.schema, right.schema)
+        if kind & STRING:
+            return _disjoint_strings(left.schema, right.schema)
+        return bool(kind & OBJECT) and self._disjoint_objects(left, right, depth)
+
+    def _disjoint_objects(self, left: Site, right: Site, depth: int) -> bool:
+        needed = dict.fromkeys((*required_of(left.schema), *required_of(right.schema)))
+        if not self.spend(len(needed)):
+            return False
+        pairs: list[tuple[Site, Site]] = []
+        for name in needed:
+            one, other = left.children.get(("properties", name)), right.children.get(("properties", name))
+            if one is not None and other is not None:
+                pairs.append((one, other))
+        # What tells objects apart is mostly a constant, so these come first.
+        pairs.sort(key=lambda pair: not (_lists_values(pair[0]) and _lists_values(pair[1])))
+        return any(self.disjoint(one, other, depth - 1) for one, other in pairs) or any(
+            _forbids(one, name) for one, other in ((left, right), (right, left)) for name in required_of(other.schema)
+        )
 
 
 def members_of(schema: Mapping[str, JSON], keyword: str) -> list[JSON] | None:
+    """The values that `enum` or `const` lists; None without it."""
     if keyword not in schema:
         return None
     members = schema[keyword] if keyword == "enum" else [schema[keyword]]
@@ -73,57 +168,47 @@ def texts_of(schema: Mapping[str, JSON]) -> list[JSON] | None:
     return members if members is not None else members_of(schema, "enum")
 
 
-def disjoint(left: Site, right: Site, depth: int = 6) -> bool:
-    """True when it is certain that no value is valid under both sites."""
-    if not possible(left) & possible(right):
-        return True
-    if not depth or isinstance(left.schema, bool) or isinstance(right.schema, bool):
-        return False
-    for one, other in ((left, right), (right, left)):
-        if one.target is not None and disjoint(one.target, other, depth - 1):
-            return True
-        if any(disjoint(branch, other, depth - 1) for branch in one.group("allOf")):
-            return True
-        for keyword in ("anyOf", "oneOf"):
-            branches = one.group(keyword)
-            if branches and all(disjoint(branch, other, depth - 1) for branch in branches):
-                return True
-        members = texts_of(one.schema)
-        if members is not None and all(excludes(other.schema, member) for member in members):
-            return True
-    return all(
-        _disjoint_kinds(left, right, bit, depth)
-        for bit in (1, 2, 4, 8, 16, 32, 64)
-        if possible(left) & possible(right) & bit
-    )
+def required_of(schema: Mapping[str, JSON]) -> list[str]:
+    """The names in `required`."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def excludes(schema: Mapping[str, JSON], value: JSON) -> bool:
     """True when it is certain that a value is not valid under a schema, from the keywords beside one another alone."""
+    members = texts_of(schema)
+    if members is not None and not any(_key(value) == _key(member) for member in members):
+        return True
+    return _excludes_beside(schema, value)
+
+
+def _excludes_beside(schema: Mapping[str, JSON], value: JSON) -> bool:
+    """`excludes`, apart from the values that the schema may list."""
     if not kind_of(value) & declared(schema) or not in_range(schema, value):
         return True
-    members = texts_of(schema)
-    if members is not None and not any(equal_values(value, member) for member in members):
-        return True
     if isinstance(value, dict):
-        required = schema.get("required")
-        return isinstance(required, list) and any(isinstance(name, str) and name not in value for name in required)
+        return any(name not in value for name in required_of(schema))
     if isinstance(value, str) and isinstance(schema.get("pattern"), str):
         return cannot_match(schema["pattern"], value)
     return False
 
 
-def equal_values(left: JSON, right: JSON) -> bool:
-    """Equality of JSON values: 1 equals 1.0 but not true."""
-    return kind_of(left) == kind_of(right) and bool(left == right)
+def _key(value: JSON) -> Hashable:
+    """The same for equal JSON values: 1 equals 1.0, but not true (which inside of objects and arrays is let go)."""
+    return kind_of(value), _frozen(value)
 
 
-def _disjoint_kinds(left: Site, right: Site, bit: int, depth: int) -> bool:
-    if bit & (INT | 8):
-        return _disjoint_numbers(left.schema, right.schema)
-    if bit & STRING:
-        return _disjoint_strings(left.schema, right.schema)
-    return bool(bit & OBJECT) and _disjoint_objects(left, right, depth)
+def _frozen(value: JSON) -> Hashable:
+    if isinstance(value, dict):
+        return frozenset((name, _frozen(below)) for name, below in value.items())
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    plain: Hashable = value
+    return plain
+
+
+def _lists_values(site: Site) -> bool:
+    return isinstance(site.schema, dict) and ("const" in site.schema or "enum" in site.schema)
 
 
 def _disjoint_numbers(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bool:
@@ -137,12 +222,12 @@ def _disjoint_numbers(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bo
 
 def _disjoint_strings(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bool:
     for one, other in ((left, right), (right, left)):
-        if length_of(one, "maxLength", 1) < length_of(other, "minLength", 0):
+        if _length_of(one, "maxLength", 1) < _length_of(other, "minLength", 0):
             return True
     return False
 
 
-def length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
+def _length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
     value = schema.get(keyword)
     bound: float = value if isinstance(value, (int, float)) else (0, math.inf)[end]
     known = schema.get("format")
@@ -152,36 +237,9 @@ def length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
     return max(bound, by_format) if end == 0 else min(bound, by_format)
 
 
-def _disjoint_objects(left: Site, right: Site, depth: int) -> bool:
-    needed = {name for site in (left, right) for name in required_of(site.schema)}
-    for name in needed:
-        one, other = left.children.get(("properties", name)), right.children.get(("properties", name))
-        if one is not None and other is not None and disjoint(one, other, depth - 1):
-            return True
-    return any(
-        forbids(one, name) for one, other in ((left, right), (right, left)) for name in required_of(other.schema)
-    )
-
-
-def required_of(schema: Mapping[str, JSON]) -> list[str]:
-    names = schema.get("required")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def forbids(site: Site, name: str) -> bool:
+def _forbids(site: Site, name: str) -> bool:
     schema = site.schema
     own = site.children.get(("properties", name))
     if own is not None:
         return own.schema is False
     return schema.get("additionalProperties") is False and "patternProperties" not in schema
-
-
-MAX_BRANCHES = 64
-"""Branches of one `oneOf` that are compared pair by pair."""
-
-
-def exclusive(branches: Sequence[Site]) -> tuple[Site, Site] | None:
-    """The first two branches that may both match; None when it is certain that no two can."""
-    if len(branches) > MAX_BRANCHES:
-        return branches[0], branches[1]
-    return next((pair for pair in itertools.combinations(branches, 2) if not disjoint(*pair)), None)

@@ -1,31 +1,135 @@
 """What can be told about a `pattern` of a schema without an engine: whether it is anchored, which texts it excludes,
-and whether what it matches must be escaped inside a JSON string."""
+and whether what it matches must be escaped inside a JSON string.
+
+Every answer takes time in proportion to the pattern, whatever the pattern: none is left to a backtracking matcher.
+Whether a pattern is a regular expression at all is judged in `grammar_backends.selection.schema`.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from grammar_backends.contract.regex import Alternatives, CharacterSet, Node, Ranges, Repetition, Series, parse_regex
 from grammar_backends.errors import SpecError
 
-__all__ = ["anchored", "cannot_match", "disjoint_patterns", "needs_escapes", "tree_of"]
+__all__ = ["anchored", "cannot_match", "has_inner_anchors", "may_overlap", "needs_escapes", "searched", "tree_of"]
+
+MAX_SEARCHED = 200
+"""Characters of a text that patterns are tried on."""
+MAX_STEPS = 1_000
+"""Steps of one such trial; unbounded, counts inside counts would multiply."""
+MAX_DEPTH = 100
+"""Levels of a pattern that is tried on texts."""
 
 
-@functools.lru_cache(maxsize=1024)
 def cannot_match(pattern: str, text: str) -> bool:
-    if len(text) > 100 or not text.isascii() or re.search(r"\\[^dDwWsS.\-/\\^$|()\[\]{}*+?]|\(\?[^:]", pattern):
-        return False
+    """True when it is certain that a pattern finds nothing in a text."""
+    return searched(pattern, text) is False
+
+
+@functools.lru_cache(maxsize=4096)
+def searched(pattern: str, text: str) -> bool | None:
+    """Whether a pattern finds something in a text; None where that is not known.
+
+    Not known are patterns outside of the layer's dialect, and classes on texts beyond ASCII, which dialects read
+    differently.
+    """
+    if len(text) > MAX_SEARCHED or (not text.isascii() and re.search(r"\\[wWdDsSbBpP]|\(\?", pattern)):
+        return None
+    verdicts = [_part_found(part, text) for part in _alternatives_of(pattern)]
+    return True if True in verdicts else None if None in verdicts else False
+
+
+def _part_found(part: str, text: str) -> bool | None:
+    root = tree_of(part)
+    if root is None or (has_inner_anchors(part) and not anchored(part)):
+        return None
+    trial = _Trial(text)
+    every = (1 << len(text) + 1) - 1
+    begin = 1 if part.startswith("^") else every
+    end = 1 << len(text) if part.endswith("$") and not _ends_escaped(part) else every
     try:
-        return re.search(pattern, text) is None
-    except re.error:
-        return False
+        return bool(trial.ends(root, begin) & end)
+    except _Exhausted:
+        return None
+
+
+class _Exhausted(Exception):
+    """A trial has taken more steps than it may."""
+
+
+class _Trial:
+    """A pattern on one text, by sets of positions instead of backtracking. Bit n of a set is the position n."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._steps = 0
+        self._matching: dict[Ranges, int] = {}
+
+    def ends(self, node: Node, starts: int, depth: int = 0) -> int:
+        """Where a match can end that begins at one of the starts.
+
+        Raises:
+            _Exhausted: it takes too long to tell.
+        """
+        self._steps += 1
+        if self._steps > MAX_STEPS or depth > MAX_DEPTH:
+            raise _Exhausted
+        if not starts:
+            return 0
+        if isinstance(node, CharacterSet):
+            if starts & (starts - 1):
+                return (starts & self._positions_of(node.ranges)) << 1
+            return starts << 1 if self._is_in(node.ranges, starts.bit_length() - 1) else 0
+        if isinstance(node, Alternatives):
+            return functools.reduce(lambda found, option: found | self.ends(option, starts, depth + 1), node.options, 0)
+        if isinstance(node, Series):
+            for item in node.items:
+                starts = self.ends(item, starts, depth + 1)
+            return starts
+        return self._repeated(node, starts, depth + 1)
+
+    def _repeated(self, node: Repetition, starts: int, depth: int) -> int:
+        for _ in range(node.least):
+            before, starts = starts, self.ends(node.item, starts, depth)
+            if starts == before:  # nowhere, or the item can be empty and nothing new is reached
+                break
+        found = starts
+        for _ in itertools.repeat(None) if node.most is None else range(node.most - node.least):
+            before, starts = found, self.ends(node.item, starts, depth)
+            found |= starts
+            if found == before:
+                break
+        return found
+
+    def _positions_of(self, ranges: Ranges) -> int:
+        known = self._matching.get(ranges)
+        if known is None:
+            known = sum(1 << at for at in range(len(self._text)) if self._is_in(ranges, at))
+            self._matching[ranges] = known
+        return known
+
+    def _is_in(self, ranges: Ranges, at: int) -> bool:
+        return at < len(self._text) and any(low <= ord(self._text[at]) <= high for low, high in ranges)
+
+
+def _ends_escaped(part: str) -> bool:
+    """True when the last character of a pattern is escaped."""
+    before = part[:-1]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
 @functools.lru_cache(maxsize=4096)
 def anchored(pattern: str) -> bool:
     """True when every alternative of a pattern spans the whole string, be it by `^` and `$` or by `.*`."""
+    return all(_is_anchored(part) for part in _alternatives_of(pattern))
+
+
+def _alternatives_of(pattern: str) -> list[str]:
+    """A pattern, split at each `|` outside of groups."""
     depth, in_class, skip = 0, False, False
     parts, start = [], 0
     for index, character in enumerate(pattern):
@@ -42,8 +146,7 @@ def anchored(pattern: str) -> bool:
         elif character == "|" and not depth:
             parts.append(pattern[start:index])
             start = index + 1
-    parts.append(pattern[start:])
-    return all(_is_anchored(part) for part in parts)
+    return [*parts, pattern[start:]]
 
 
 def _is_anchored(part: str) -> bool:
@@ -83,7 +186,7 @@ def tree_of(pattern: str) -> Node | None:
         return None
 
 
-def nodes_of(root: Node) -> Iterator[Node]:
+def _nodes_of(root: Node) -> Iterator[Node]:
     stack = [root]
     while stack:
         node = stack.pop()
@@ -96,7 +199,7 @@ def nodes_of(root: Node) -> Iterator[Node]:
             stack.append(node.item)
 
 
-ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
+_ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 """The characters that JSON text cannot hold unescaped."""
 
 
@@ -110,20 +213,20 @@ def needs_escapes(pattern: str, named_only: bool) -> bool:
     root = tree_of(pattern)
     if root is None:
         return True
-    for node in nodes_of(root):
-        if not isinstance(node, CharacterSet) or (named_only and pattern.isascii() and is_cofinite(node.ranges)):
+    for node in _nodes_of(root):
+        if not isinstance(node, CharacterSet) or (named_only and pattern.isascii() and _is_cofinite(node.ranges)):
             continue
-        if any(low <= last and first <= high for low, high in node.ranges for first, last in ESCAPED):
+        if any(low <= last and first <= high for low, high in node.ranges for first, last in _ESCAPED):
             return True
     return False
 
 
-def is_cofinite(ranges: Ranges) -> bool:
+def _is_cofinite(ranges: Ranges) -> bool:
     return ranges[-1][1] > 0x10FFF0
 
 
 @functools.lru_cache(maxsize=4096)
-def literal_prefix(pattern: str) -> str:
+def _literal_prefix(pattern: str) -> str:
     """The literal text that everything a pattern matches starts with."""
     root = tree_of(pattern) if pattern.startswith("^") and anchored(pattern) else None
     if root is None:
@@ -138,6 +241,17 @@ def literal_prefix(pattern: str) -> str:
     return prefix
 
 
-def disjoint_patterns(left: str, right: str) -> bool:
-    one, other = literal_prefix(left), literal_prefix(right)
-    return bool(one and other) and not one.startswith(other) and not other.startswith(one)
+def may_overlap(patterns: Sequence[str]) -> bool:
+    """False when it is certain that no text matches two of the patterns."""
+    prefixes = sorted(map(_literal_prefix, patterns))
+    # Whatever starts with a prefix follows it directly in this order.
+    return any(later.startswith(prefix) for prefix, later in itertools.pairwise(prefixes))
+
+
+def has_inner_anchors(pattern: str) -> bool:
+    """True for a `^` or `$` that is neither the first nor the last character of a pattern."""
+    return re.search(r"[\^$]", _OPAQUE.sub("", pattern)[1:-1]) is not None
+
+
+_OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+"""Escapes and classes: where no character is an anchor."""

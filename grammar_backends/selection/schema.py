@@ -19,6 +19,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from grammar_backends.contract.spec import JSON
 from grammar_backends.errors import SpecError
+from grammar_backends.selection.patterns import searched
 
 __all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "check_schema", "escape", "walk"]
 
@@ -30,6 +31,8 @@ MAX_REF_CHAIN = 256
 """References that lead on to one another. llguidance 1.9.1 dies of a stack overflow at about 1,200."""
 MAX_SITES = 50_000
 """Subschemas in one schema."""
+MAX_TRIALS = 20_000
+"""Patterns that are tried on the names of required properties in one schema; past that, any may match."""
 
 SCHEMA, SCHEMAS, SCHEMA_MAP, ITEMS, DEPENDENCIES = "schema", "schemas", "map", "items", "dependencies"
 
@@ -115,6 +118,14 @@ class SchemaWalk:
 
     def __len__(self) -> int:
         return len(self.sites)
+
+    @functools.cached_property
+    def recursive(self) -> frozenset[Site]:
+        """The sites whose reference leads back to them."""
+        components = _components(self)
+        return frozenset(
+            site for site in self if site.target is not None and components[site] == components[site.target]
+        )
 
     def _site(self, pointer: str, schema: JSON, keyword: str, depth: int, base: str, base_uri: str) -> Site:
         known = self.sites.get(pointer)
@@ -330,6 +341,36 @@ def _edges(site: Site) -> Iterator[tuple[Site, int]]:
         yield child, 0
     if site.target is not None:
         yield site.target, 1
+
+
+def _components(sites: SchemaWalk) -> dict[Site, int]:
+    """The sites by strongly connected component (Tarjan's algorithm): two share one when each leads to the other."""
+    order: dict[Site, int] = {}
+    lowest: dict[Site, int] = {}
+    components: dict[Site, int] = {}
+    trail: list[Site] = []
+    for root in sites:
+        stack = [(root, _edges(root))] if root not in order else []
+        while stack:
+            site, edges = stack[-1]
+            if site not in order:
+                order[site] = lowest[site] = len(order)
+                trail.append(site)
+            step = next(edges, None)
+            if step is not None:
+                below = step[0]
+                if below not in order:
+                    stack.append((below, _edges(below)))
+                elif below not in components:
+                    lowest[site] = min(lowest[site], order[below])
+                continue
+            stack.pop()
+            if stack:
+                above = stack[-1][0]
+                lowest[above] = min(lowest[above], lowest[site])
+            while lowest[site] == order[site] and site not in components:
+                components[trail.pop()] = order[site]
+    return components
 
 
 # -- malformed keyword values --------------------------------------------------------------------------------
@@ -557,6 +598,7 @@ class _Productivity:
         self.legacy = sites.legacy_refs
         self.bits: dict[str, int] = dict.fromkeys(sites.sites, 0)
         self.blame: dict[str, _Blame] = {}
+        self.trials = MAX_TRIALS
         parents: dict[str, list[Site]] = {}
         for site in sites:
             for below, _ in _edges(site):
@@ -662,8 +704,11 @@ class _Productivity:
         least, most = _count(schema, "minProperties", 0), _count(schema, "maxProperties", math.inf)
         required = schema.get("required", ())
         names = set(required) if _is_strings(required) else set()
+        patterns = [
+            (str(name), child) for (keyword, name), child in site.children.items() if keyword == "patternProperties"
+        ]
         for name in names:
-            for below in self._judges(site, name):
+            for below in self._judges(site, name, patterns):
                 if self.dead(below):
                     reason = f"the required property {_shown(name)} can have no value"
                     return self._narrow(site, bits, 0, OBJECT, "required", reason, below)
@@ -678,18 +723,18 @@ class _Productivity:
             return bits
         return self._narrow(site, bits, 0, OBJECT, "minProperties", f"an object cannot have {least} properties")
 
-    def _judges(self, site: Site, name: str) -> Iterator[Site]:
-        """The subschemas that a property must satisfy."""
+    def _judges(self, site: Site, name: str, patterns: Sequence[tuple[str, Site]]) -> Iterator[Site]:
+        """The subschemas that a property must satisfy, as far as is known."""
         found = site.children.get(("properties", name))
         if found is not None:
             yield found
-        for (keyword, pattern), child in site.children.items():
-            if keyword == "patternProperties":
-                matched = _searched(str(pattern), name)
-                if matched:
-                    yield child
-                # A pattern that cannot be judged may match: then additionalProperties does not apply.
-                found = found or (child if matched is not False else None)
+        self.trials -= len(patterns)
+        for pattern, child in patterns:
+            matched = searched(pattern, name) if self.trials >= 0 else None
+            if matched:
+                yield child
+            # A pattern that cannot be judged may match: then additionalProperties does not apply.
+            found = found or (child if matched is not False else None)
         rest = site.children.get(("additionalProperties", None))
         if found is None and rest is not None:
             yield rest
@@ -818,14 +863,3 @@ def kind_of(value: JSON) -> int:
     if isinstance(value, (int, float)):
         return INT if value == value // 1 else FRACTION
     return STRING if isinstance(value, str) else ARRAY if isinstance(value, list) else OBJECT
-
-
-@functools.lru_cache(maxsize=4096)
-def _searched(pattern: str, name: str) -> bool | None:
-    """Whether a pattern matches a property name; None when Python cannot tell as ECMA 262 would."""
-    if _python_fault(pattern) or (re.search(r"\\[wWdDsSbBpP]|\(\?", pattern) and not name.isascii()):
-        return None
-    # A time bomb of a pattern on a long name would hang the front end.
-    if len(name) > 200 or len(pattern) > 1000:
-        return None
-    return re.search(pattern, name) is not None

@@ -13,20 +13,11 @@ from dataclasses import dataclass, field
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.errors import PluginError
 from grammar_backends.selection.checks import CHECKS, COSTS
-from grammar_backends.selection.disjoint import is_implied
+from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
-from grammar_backends.selection.keywords import (
-    ASSERTIONS,
-    COMBINATORS,
-    GROUP_BITS,
-    GROUPS,
-    View,
-    asserts_nothing,
-)
-from grammar_backends.selection.schema import (
-    SchemaWalk,
-    walk,
-)
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
+from grammar_backends.selection.schema import SchemaWalk, walk
+from grammar_backends.selection.view import View, asserts_nothing
 
 __all__ = ["SchemaSupport"]
 
@@ -102,19 +93,23 @@ class SchemaSupport:
         Raises:
             SpecError: not a schema at some position, or too deep or large.
         """
-        sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
         found: list[Finding] = []
-        for site in sites:
-            if site.keyword != "propertyNames" or "property-names" not in self.checks:
-                found.extend(self._site(View(site, sites, options)))
+        for view in _views(schema, options):
+            if view.site.keyword != "propertyNames" or "property-names" not in self.checks:
+                found.extend(self._site(view))
         return found
 
     def cost(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Finding | None:
-        """Why this engine, though it enforces the schema, is so slow to compile it that another one is better."""
+        """Why this engine, though it enforces the schema, is so slow to compile it that another one is better (B14).
+
+        None when it is not: the engine is quick at the schema, or nothing slow was measured.
+
+        Raises:
+            SpecError: as `findings`.
+        """
         if not self.costs:
             return None
-        sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
-        views = [View(site, sites, options) for site in sites]
+        views = list(_views(schema, options))
         return next((found for name in self.costs if (found := COSTS[name](views, self.costs[name]))), None)
 
     def _site(self, view: View) -> Iterator[Finding]:
@@ -157,7 +152,7 @@ class SchemaSupport:
         for sibling in view.schema:
             if sibling == keyword or sibling in allowed or sibling not in ASSERTIONS:
                 continue
-            if asserts_nothing(view, sibling) or is_implied(view, sibling, keyword):
+            if asserts_nothing(view, sibling) or _is_implied(view, sibling, keyword):
                 continue
             yield view.finding(
                 sibling,
@@ -175,3 +170,18 @@ _TYPE_NAMES: Mapping[int, Sequence[str]] = {
     for bits in range(128)
 }
 """The types whose keyword lists apply, by kinds of value: a `number` is judged by both lists."""
+
+
+def _views(schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[View]:
+    sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
+    comparison = Comparison()
+    return (View(site, sites, options, comparison) for site in sites)
+
+
+def _is_implied(view: View, sibling: str, keyword: str) -> bool:
+    """True for a `type` that the combinator beside it implies already."""
+    if sibling != "type":
+        return False
+    if keyword in ("enum", "const"):
+        return True  # judged by the members: the check "enum-type-conflict"
+    return not view.comparison.possible_without_type(view.site) & ~view.bits
