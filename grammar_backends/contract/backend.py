@@ -129,6 +129,10 @@ class BackendSpec:
             raise PluginError(f"backend name {self.name!r} is not lower-case words joined by '-'")
         if not re.fullmatch(r"[\w.]+:[\w.]+", self.factory):
             raise PluginError(f"factory {self.factory!r} of backend {self.name} is not 'package.module:attribute'")
+        if not isinstance(self.capabilities, Capabilities):
+            raise PluginError(f"capabilities of backend {self.name} are {self.capabilities!r}, not Capabilities")
+        if self.priority is not None and (not isinstance(self.priority, int) or isinstance(self.priority, bool)):
+            raise PluginError(f"priority {self.priority!r} of backend {self.name} is neither an integer nor None")
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.metadata
+import logging
 import os
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,10 +25,12 @@ from grammar_backends.plugins.hookspecs import PROJECT, CommandSpec, TokenizerSp
 
 __all__ = ["BackendRecord", "PluginHost", "PluginRecord", "default_host", "did_you_mean"]
 
+logger = logging.getLogger(__name__)
+
 State = Literal["loaded", "blocked", "failed", "incompatible"]
 Registered = TypeVar("Registered", BackendSpec, TokenizerSpec, CommandSpec)
 
-OWN_PREFIX = "grammar-backends-"
+SHIPPED = frozenset(f"grammar-backends-{name}" for name in ("conformance", "guidance", "outlines", "xgrammar"))
 """Distributions of this project load first, so that nobody can take a shipped backend's name."""
 
 
@@ -159,23 +162,32 @@ class PluginHost:
         spec = self.backend(name)
         try:
             factory = load_attribute(spec.factory)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BackendUnavailable(
                 f"backend {name} cannot be imported: {type(error).__name__}: {error}",
                 hint=f"Reinstall {spec.distribution or spec.factory.partition(':')[0]}",
             ) from error
         try:
-            engine: Engine = factory(vocabulary, dict(options or {}))
+            engine = factory(vocabulary, dict(options or {}))
         except GrammarBackendsError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BackendUnavailable(f"backend {name} cannot start: {type(error).__name__}: {error}") from error
+        if not isinstance(engine, Engine):
+            raise BackendUnavailable(f"backend {name} cannot start: its factory returned {type(engine).__name__}")
         return engine
 
     def order_chain(self, request: GrammarSpec, candidates: Sequence[str]) -> list[str]:
-        """`candidates` in the order that a plugin asks for, or unchanged (`grammar_backends_order_chain`)."""
-        answer = self._manager.hook.grammar_backends_order_chain(request=request, candidates=tuple(candidates))
-        return list(candidates if answer is None else dict.fromkeys(name for name in answer if name in candidates))
+        """`candidates` in the order that a plugin asks for, or unchanged (`grammar_backends_order_chain`).
+
+        A plugin that raises has no say, which is logged.
+        """
+        try:
+            answer = self._manager.hook.grammar_backends_order_chain(request=request, candidates=tuple(candidates))
+            return list(candidates if answer is None else dict.fromkeys(name for name in answer if name in candidates))
+        except Exception:
+            logger.warning("a plugin's grammar_backends_order_chain failed; the order stays as it is", exc_info=True)
+            return list(candidates)
 
     def _load(self, source: _Source) -> PluginRecord:
         record = PluginRecord(source.name, source.distribution, source.version, "loaded")
@@ -255,7 +267,7 @@ def _entry_points() -> list[_Source]:
         distribution = point.dist.name if point.dist else ""
         version = point.dist.version if point.dist else ""
         found.append(_Source(point.name, distribution, version, point.load))
-    return sorted(found, key=lambda s: (not s.distribution.startswith(OWN_PREFIX), s.distribution, s.name))
+    return sorted(found, key=lambda s: (s.distribution not in SHIPPED, s.distribution, s.name))
 
 
 def _changed(record: PluginRecord, state: State, reason: str, error: BaseException | None = None) -> PluginRecord:

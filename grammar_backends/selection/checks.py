@@ -198,7 +198,7 @@ def _steps(view: View, settings: Settings) -> Iterator[Finding]:
     step = view.number("multipleOf")
     if step is None or not view.bits & 12:
         return
-    if view.bits & 12 == INT and (1 / step).is_integer():
+    if view.bits & 12 == INT and step <= 1 and (1 / step).is_integer():
         return  # every whole number is a multiple
     if settings.get("whole") and step != int(step):
         yield view.finding("multipleOf", "only whole numbers are enforced")
@@ -221,6 +221,8 @@ def _pattern(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _is_short(step: float) -> bool:
     """True for whole numbers, one decimal, or a 1, 2 or 5 in the last decimal."""
+    if step == int(step):
+        return True
     decimals = f"{step:.15f}".rstrip("0").partition(".")[2]
     return len(decimals) < 2 or (step < 1 and decimals.lstrip("0") in ("1", "2", "5"))
 

@@ -83,8 +83,6 @@ def asserts_nothing(view: View, keyword: str) -> bool:
     value = schema[keyword]
     if any(value is empty or (value == empty and type(value) is type(empty)) for empty in _NOTHING.get(keyword, ())):
         return True
-    if keyword in ("maxContains", "minContains"):
-        return "contains" not in schema
     if keyword == "contains":
         return schema.get("minContains") == 0 and "maxContains" not in schema
     if keyword in ("dependencies", "dependentRequired"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grammar_backends import GrammarOptions, GrammarSpec, PluginHost, Vocabulary, load_backend, load_vocabulary
-from grammar_backends.contract import CompiledGrammar
+from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, CompiledGrammar, GrammarKind
 from grammar_backends.errors import BackendUnavailable, SpecError, UnsupportedFeature
 from grammar_backends.plugins import default_host, hookimpl
 from grammar_backends.selection import Policy, explain, select_backend
@@ -143,6 +143,60 @@ def test_c2_5_a_schema_inside_a_tag_is_judged_with_its_pointer(host: PluginHost)
     tag = {"structures": [{"begin": "<f>", "schema": UNIQUE, "end": "</f>"}], "triggers": ["<f"]}
     step = explain(GrammarSpec.structural_tag(tag), host=host).steps[0]
     assert step.findings[0].pointer == "/structures/0/schema/uniqueItems"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"), [(".", "\n", False), (r"\s", "\xa0", False), (r"^ab$", "ab", True)]
+)
+def test_c3_a_pattern_in_a_tag_means_the_same_as_alone(
+    pattern: str, text: str, expected: bool, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    for spec in (
+        GrammarSpec.regex(pattern),
+        GrammarSpec.structural_tag({"format": {"type": "regex", "pattern": pattern}}),
+    ):
+        compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+        assert accepts(compiled, text) is expected
+
+
+@pytest.mark.parametrize(
+    "schema", [{"multipleOf": 10**400}, {"type": "number", "multipleOf": 10**400}], ids=["any", "number"]
+)
+def test_d20_a_huge_number_is_refused_with_an_error_of_ours(
+    schema: Any, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    with pytest.raises(SpecError):
+        select_backend(GrammarSpec.json_schema(schema), vocabulary, host=host)
+
+
+def test_c3_min_contains_alone_is_never_over_constrained(host: PluginHost) -> None:
+    assert verdicts({"type": "array", "minContains": 2}, host)["xgrammar"] == "refused"
+
+
+def test_k4_a_plugin_that_raises_in_a_hook_or_makes_no_engine_harms_nobody(vocabulary: Vocabulary) -> None:
+    class Broken:
+        @hookimpl
+        def grammar_backends_order_chain(self, request: GrammarSpec, candidates: Sequence[str]) -> list[str]:
+            raise ZeroDivisionError
+
+        @hookimpl
+        def grammar_backends_register_backends(self) -> list[BackendSpec]:
+            kinds = Capabilities(kinds=frozenset(GrammarKind))
+            return [
+                BackendSpec("no-engine", "builtins:max", API_VERSION, kinds, priority=1),
+                BackendSpec("exits", "sys:exit", API_VERSION, kinds, priority=2),
+            ]
+
+    class Garbage:
+        @hookimpl
+        def grammar_backends_register_backends(self) -> list[BackendSpec]:
+            kinds = Capabilities(kinds=frozenset(GrammarKind))
+            return [BackendSpec("garbage", "a:b", API_VERSION, kinds, priority="a")]  # type: ignore[arg-type]  # the point
+
+    host = PluginHost(plugins={"broken": Broken(), "garbage": Garbage()})
+    selection = select_backend(GrammarSpec.choice(["yes"]), vocabulary, host=host)
+    assert [step.verdict for step in selection.trace.steps[:3]] == ["skipped", "skipped", "chosen"]
+    assert {record.name: record.state for record in host.plugins}["garbage"] == "failed"
 
 
 def test_c3_ipv4_with_leading_zeros_is_never_accepted(host: PluginHost, vocabulary: Vocabulary) -> None:

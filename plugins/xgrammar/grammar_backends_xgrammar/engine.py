@@ -229,12 +229,27 @@ def _fresh_start(grammar: Any) -> Any:
 def _compile_tag(tag: Mapping[str, Any], compiler: GrammarCompiler) -> Any:
     source: list[Any]
     if "format" in tag:
-        source = [json.dumps({"type": "structural_tag", **tag}, ensure_ascii=False)]
+        source = [json.dumps({"type": "structural_tag", "format": _rewritten(tag["format"])}, ensure_ascii=False)]
     else:
         source = [[_structure(item) for item in tag["structures"]], tag["triggers"]]
     if all(isinstance(schema, dict) and schema.get("type") in ("object", "array") for schema in _schemas(tag)):
         return compiler.compile_structural_tag(*source)
     return compiler.compile_grammar(_without_look_ahead(xgrammar.Grammar.from_structural_tag(*source)))
+
+
+def _rewritten(value: Any) -> Any:
+    """A tag's format with its patterns and grammars in the form that xgrammar reads with the layer's meaning (C3)."""
+    if isinstance(value, list):
+        return [_rewritten(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item if key == "json_schema" else _rewritten(item) for key, item in value.items()}
+    if value.get("type") == "regex" and "pattern" in value:
+        kept["pattern"] = translate(value["pattern"], DIALECT)
+    elif value.get("type") == "grammar" and "grammar" in value:
+        is_lark = value.get("syntax") == "lark"
+        kept["grammar"] = lark_for(value["grammar"], DIALECT) if is_lark else ebnf_for_xgrammar(value["grammar"])
+    return kept
 
 
 def _structure(item: Mapping[str, Any]) -> Any:
