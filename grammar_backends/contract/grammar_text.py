@@ -27,6 +27,7 @@ from grammar_backends.contract.regex import (
     translate,
     union,
 )
+from grammar_backends.contract.spec import GrammarSpec
 from grammar_backends.errors import SpecError, UnsupportedFeature
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "opaque_elements",
     "position",
     "read_grammar",
+    "syntax_of",
     "terminal_of",
     "tokens_of",
 ]
@@ -290,6 +292,11 @@ def detect_syntax(text: str) -> Syntax:
         return "lark"
     hint = 'EBNF starts with a definition as in root ::= "a", Lark with one as in start: "a"'
     _fail(text, "the syntax cannot be told from the first definition", start, hint=hint)
+
+
+def syntax_of(spec: GrammarSpec) -> Syntax:
+    """The syntax that a grammar's spec gives, detected where it leaves that open (B9)."""
+    return detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
 
 
 # -------------------------------------------------------------------------------------------------- a list of tokens

@@ -17,7 +17,16 @@ from typing import Any, Literal
 
 from grammar_backends.errors import SpecError
 
-__all__ = ["JSON", "STANDARD_FORMATS", "GrammarKind", "GrammarOptions", "GrammarSpec", "GrammarSyntax", "parse_json"]
+__all__ = [
+    "JSON",
+    "STANDARD_FORMATS",
+    "GrammarKind",
+    "GrammarOptions",
+    "GrammarSpec",
+    "GrammarSyntax",
+    "json_type",
+    "parse_json",
+]
 
 JSON = Any
 """A value as `json.loads` returns it."""
@@ -125,7 +134,7 @@ class GrammarSpec:
         """
         value = parse_json(schema, "json_schema")
         if not isinstance(value, (dict, bool)):
-            raise SpecError(f"json_schema: a schema is an object or a boolean, not {_json_type(value)}", pointer="")
+            raise SpecError(f"json_schema: a schema is an object or a boolean, not {json_type(value)}", pointer="")
         return cls(GrammarKind.JSON_SCHEMA, _canonical(value, "json_schema"), options=options or GrammarOptions())
 
     @classmethod
@@ -150,12 +159,12 @@ class GrammarSpec:
             SpecError: not a list of strings, empty, or a string with a lone surrogate.
         """
         if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
-            raise SpecError(f"choice: a list of strings is needed, not {_json_type(choices)}")
+            raise SpecError(f"choice: a list of strings is needed, not {json_type(choices)}")
         if not choices:
             raise SpecError("choice: the list is empty, so that no text would be allowed")
         for index, item in enumerate(choices):
             if not isinstance(item, str):
-                raise SpecError(f"choice: a string is needed, not {_json_type(item)}", pointer=f"/{index}")
+                raise SpecError(f"choice: a string is needed, not {json_type(item)}", pointer=f"/{index}")
         return cls(
             GrammarKind.CHOICE,
             _canonical(list(dict.fromkeys(choices)), "choice"),
@@ -187,7 +196,7 @@ class GrammarSpec:
         """
         value = parse_json(tag, "structural_tag")
         if not isinstance(value, dict):
-            raise SpecError(f"structural_tag: an object is needed, not {_json_type(value)}", pointer="")
+            raise SpecError(f"structural_tag: an object is needed, not {json_type(value)}", pointer="")
         if "format" not in value and not ("structures" in value and "triggers" in value):
             raise SpecError(
                 "structural_tag: neither form was recognised",
@@ -289,7 +298,7 @@ def _canonical(value: JSON, what: str) -> str:
 
 def _text(value: str, what: str, *, nul_allowed: bool = False) -> str:
     if not isinstance(value, str):
-        raise SpecError(f"{what}: text is needed, not {_json_type(value)}")
+        raise SpecError(f"{what}: text is needed, not {json_type(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -299,7 +308,7 @@ def _text(value: str, what: str, *, nul_allowed: bool = False) -> str:
     return value
 
 
-JSON_TYPES: dict[type, str] = {
+_JSON_TYPES: dict[type, str] = {
     type(None): "null",
     bool: "a boolean",
     int: "a number",
@@ -310,5 +319,6 @@ JSON_TYPES: dict[type, str] = {
 }
 
 
-def _json_type(value: object) -> str:
-    return JSON_TYPES.get(type(value), f"a Python {type(value).__name__}")
+def json_type(value: object) -> str:
+    """What a value is in words of JSON, for messages: "an array"."""
+    return _JSON_TYPES.get(type(value), f"a Python {type(value).__name__}")

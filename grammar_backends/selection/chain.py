@@ -129,12 +129,5 @@ def _decided(spec: GrammarSpec, candidates: Sequence[Step], attempt: Callable[[S
 def _refusal(trace: Trace) -> UnsupportedFeature:
     reasons = [f"{step.backend}: {step.findings[0]}" for step in trace.steps if step.findings]
     first = first_finding(trace.steps) or Finding("no backend is installed")
-    return UnsupportedFeature(
-        f"no backend enforces the whole {trace.spec.kind} ({'; '.join(reasons) or first.reason})",
-        pointer=first.pointer,
-        line=first.line,
-        column=first.column,
-        keyword=first.keyword,
-        hint=first.hint,
-        trace=trace,
-    )
+    message = f"no backend enforces the whole {trace.spec.kind} ({'; '.join(reasons) or first.reason})"
+    return first.refusal(message, trace=trace)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from grammar_backends.contract import GrammarSpec
-from grammar_backends.errors import SpecError
+from grammar_backends.errors import SpecError, UnsupportedFeature
 
 __all__ = ["Finding", "Step", "Trace", "Verdict"]
 
@@ -42,6 +42,11 @@ class Finding:
 
     def __str__(self) -> str:
         return self.reason + (f" at {self.where}" if self.where else "")
+
+    def refusal(self, message: str, **fields: Any) -> UnsupportedFeature:
+        """The error that refuses a spec for this finding, at its place; `fields` as for `UnsupportedFeature`."""
+        place = {"pointer": self.pointer, "line": self.line, "column": self.column}
+        return UnsupportedFeature(message, **place, keyword=self.keyword, hint=self.hint, **fields)
 
     @classmethod
     def of(cls, error: SpecError) -> Finding:

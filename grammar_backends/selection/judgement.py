@@ -9,11 +9,12 @@ import json
 
 from grammar_backends.contract import BackendSpec, GrammarKind, GrammarSpec
 from grammar_backends.contract.backend import unsupported_kind
-from grammar_backends.contract.grammar_text import detect_syntax
+from grammar_backends.contract.grammar_text import syntax_of
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import PluginError, UnsupportedFeature
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.grammar_support import grammar_findings
+from grammar_backends.selection.schema import walk_of
 from grammar_backends.selection.support import SchemaSupport
 from grammar_backends.selection.tags import inner_specs
 
@@ -36,7 +37,7 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
         return [Finding.of(kind_error)]
     if spec.kind is GrammarKind.JSON_SCHEMA:
         support = _schema_support(backend.capabilities.support)
-        return support.findings(spec.value, spec.options) if support else []
+        return support.findings(walk_of(spec.text), spec.options) if support else []
     if spec.kind is GrammarKind.REGEX:
         return _regex_findings(spec.text, backend)
     if spec.kind is GrammarKind.GRAMMAR:
@@ -52,7 +53,7 @@ def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
     if spec.kind is not GrammarKind.JSON_SCHEMA:
         return None
     support = _schema_support(backend.capabilities.support)
-    return support.cost(spec.value, spec.options) if support else None
+    return support.cost(walk_of(spec.text), spec.options) if support else None
 
 
 def _regex_findings(pattern: str, backend: BackendSpec) -> list[Finding]:
@@ -67,7 +68,7 @@ def _regex_findings(pattern: str, backend: BackendSpec) -> list[Finding]:
 
 
 def _grammar_findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
-    syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
+    syntax = syntax_of(spec)
     if syntax not in backend.capabilities.syntaxes:
         return [Finding(f"{backend.name} does not read {syntax} grammars", keyword=syntax)]
     support = backend.capabilities.grammar

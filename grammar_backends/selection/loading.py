@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
-from grammar_backends.errors import BackendUnavailable, UnsupportedFeature
+from grammar_backends.errors import BackendUnavailable
 from grammar_backends.plugins import PluginHost, default_host
 from grammar_backends.selection.judgement import findings_of
 from grammar_backends.selection.validation import validate_spec
@@ -42,16 +42,8 @@ def _require_support(backend: BackendSpec, spec: GrammarSpec) -> None:
     validate_spec(spec)
     findings = findings_of(spec, backend)
     if findings:
-        first = findings[0]
-        raise UnsupportedFeature(
-            f"{backend.name} would not enforce the whole {spec.kind}: {first.reason}",
-            pointer=first.pointer,
-            line=first.line,
-            column=first.column,
-            keyword=first.keyword,
-            backend=backend.name,
-            hint=first.hint,
-        )
+        message = f"{backend.name} would not enforce the whole {spec.kind}: {findings[0].reason}"
+        raise findings[0].refusal(message, backend=backend.name)
 
 
 shared_host = functools.cache(default_host)

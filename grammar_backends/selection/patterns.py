@@ -128,10 +128,9 @@ def anchored(pattern: str) -> bool:
     return all(_is_anchored(part) for part in _alternatives_of(pattern))
 
 
-def _alternatives_of(pattern: str) -> list[str]:
-    """A pattern, split at each `|` outside of groups."""
-    depth, in_class, skip = 0, False, False
-    parts, start = [], 0
+def _signs(pattern: str) -> Iterator[tuple[int, str]]:
+    """The parentheses and bars of a pattern that are neither escaped nor in a class, with their places."""
+    skip, in_class = False, False
     for index, character in enumerate(pattern):
         if skip:
             skip = False
@@ -141,9 +140,17 @@ def _alternatives_of(pattern: str) -> list[str]:
             in_class = character != "]"
         elif character == "[":
             in_class = True
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-        elif character == "|" and not depth:
+        elif character in "()|":
+            yield index, character
+
+
+def _alternatives_of(pattern: str) -> list[str]:
+    """A pattern, split at each `|` outside of groups."""
+    depth, parts, start = 0, [], 0
+    for index, sign in _signs(pattern):
+        if sign != "|":
+            depth += 1 if sign == "(" else -1
+        elif not depth:
             parts.append(pattern[start:index])
             start = index + 1
     return [*parts, pattern[start:]]
@@ -160,18 +167,10 @@ def _is_anchored(part: str) -> bool:
 
 def _closes_last(part: str) -> bool:
     """True when the group that opens a part is the one that ends it."""
-    depth, skip, in_class = 0, False, False
-    for index, character in enumerate(part):
-        if skip:
-            skip = False
-        elif character == "\\":
-            skip = True
-        elif in_class:
-            in_class = character != "]"
-        elif character == "[":
-            in_class = True
-        elif character in "()":
-            depth += 1 if character == "(" else -1
+    depth = 0
+    for index, sign in _signs(part):
+        if sign != "|":
+            depth += 1 if sign == "(" else -1
             if not depth:
                 return index == len(part) - 1
     return False

@@ -8,6 +8,7 @@ engine enforces which keyword is not judged here: see `grammar_backends.selectio
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 import warnings
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 from urllib.parse import unquote, urldefrag, urljoin
 
-from grammar_backends.contract.spec import JSON
+from grammar_backends.contract.spec import JSON, json_type
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.patterns import searched
 
@@ -132,7 +133,7 @@ class SchemaWalk:
         if known is not None:
             return known
         if not isinstance(schema, (dict, bool)):
-            raise _malformed(pointer, keyword, f"a schema is an object or a boolean, not {_name(schema)}")
+            raise _malformed(pointer, keyword, f"a schema is an object or a boolean, not {json_type(schema)}")
         if depth > MAX_DEPTH:
             raise SpecError(f"json_schema: nested too deep (more than {MAX_DEPTH} levels)", pointer=pointer)
         if len(self.sites) >= MAX_SITES:
@@ -170,11 +171,11 @@ class SchemaWalk:
             self._child(site, keyword, None, value)
         elif shape == SCHEMAS:
             if not isinstance(value, list):
-                raise _malformed(site.pointer, keyword, f"must be a list of schemas, not {_name(value)}")
+                raise _malformed(site.pointer, keyword, f"must be a list of schemas, not {json_type(value)}")
             for index, item in enumerate(value):
                 self._child(site, keyword, index, item)
         elif not isinstance(value, dict):
-            raise _malformed(site.pointer, keyword, f"must be an object, not {_name(value)}")
+            raise _malformed(site.pointer, keyword, f"must be an object, not {json_type(value)}")
         else:
             for name, item in value.items():
                 if not (shape == DEPENDENCIES and isinstance(item, (list, str))):
@@ -189,7 +190,7 @@ class SchemaWalk:
 
     def _resolve(self, site: Site, reference: JSON) -> Site | None:
         if not isinstance(reference, str):
-            raise _malformed(site.pointer, "$ref", f"must be a string, not {_name(reference)}")
+            raise _malformed(site.pointer, "$ref", f"must be a string, not {json_type(reference)}")
         if reference.startswith("#/") or reference in ("#", ""):
             return self._follow(site, site.base + unquote(reference[1:]), reference)
         if self._resources is None:
@@ -220,7 +221,7 @@ class SchemaWalk:
             if own:
                 base, uri = walked, urljoin(uri, own)
         if not isinstance(node, (dict, bool)):
-            raise _malformed(site.pointer, "$ref", f"leads to {_name(node)}, which is no schema", reference)
+            raise _malformed(site.pointer, "$ref", f"leads to {json_type(node)}, which is no schema", reference)
         return self._site(walked, node, "$ref", 0, base, uri)
 
 
@@ -267,6 +268,12 @@ def walk(schema: JSON) -> SchemaWalk:
     """
     _check_json_depth(schema)
     return SchemaWalk(schema)
+
+
+@functools.lru_cache(maxsize=4)
+def walk_of(text: str) -> SchemaWalk:
+    """`walk` of a schema in its JSON text; the latest few are kept, since every backend's judgement needs one."""
+    return walk(json.loads(text))
 
 
 def escape(name: str) -> str:
@@ -546,20 +553,6 @@ def _unresolved(site: Site, reference: str) -> SpecError:
 def _shown(value: JSON) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-_TYPE_NAMES: Mapping[type, str] = {
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
-
-
-def _name(value: JSON) -> str:
-    return "null" if value is None else _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 # -- satisfiability ------------------------------------------------------------------------------------------

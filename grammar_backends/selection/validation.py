@@ -6,10 +6,10 @@ import contextlib
 import functools
 
 from grammar_backends.contract import GrammarKind, GrammarSpec
-from grammar_backends.contract.grammar_text import check_grammar, detect_syntax
+from grammar_backends.contract.grammar_text import check_grammar, syntax_of
 from grammar_backends.contract.regex import check_regex
 from grammar_backends.errors import SpecError, UnsupportedFeature
-from grammar_backends.selection.schema import check_schema
+from grammar_backends.selection.schema import check_schema, walk_of
 from grammar_backends.selection.tags import check_tag, inner_specs
 
 __all__ = ["validate_spec"]
@@ -32,12 +32,12 @@ def validate_spec(spec: GrammarSpec) -> None:
     if len(spec.text) > MAX_SPEC_LENGTH:
         raise SpecError(f"{spec.kind}: {len(spec.text)} characters, the limit is {MAX_SPEC_LENGTH}")
     if spec.kind is GrammarKind.JSON_SCHEMA:
-        check_schema(spec.value)
+        check_schema(walk_of(spec.text))
     elif spec.kind is GrammarKind.REGEX:
         with contextlib.suppress(UnsupportedFeature):  # a backend may support what the layer's dialect does not
             check_regex(spec.text)
     elif spec.kind is GrammarKind.GRAMMAR:
-        check_grammar(spec.text, detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax)
+        check_grammar(spec.text, syntax_of(spec))
     elif spec.kind is GrammarKind.CHOICE:
         count = len(spec.value)
         if count > MAX_CHOICES:

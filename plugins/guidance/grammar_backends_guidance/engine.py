@@ -15,7 +15,7 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer, StructTag
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
-from grammar_backends.contract.grammar_text import detect_syntax, ebnf_to_lark, lark_for
+from grammar_backends.contract.grammar_text import ebnf_to_lark, lark_for, syntax_of
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import DeadEnd, GrammarError, SpecError, UnsupportedFeature, VocabularyError
@@ -84,7 +84,7 @@ class GuidanceEngine:
             return str(LLMatcher.grammar_from_regex(translate(regex_of_texts(spec.value), DIALECT)))
         if spec.kind is GrammarKind.STRUCTURAL_TAG:
             return self._tag_grammar(spec.value)
-        syntax = detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
+        syntax = syntax_of(spec)
         lark = lark_for(spec.text, DIALECT) if syntax == "lark" else ebnf_to_lark(spec.text, syntax)
         return str(LLMatcher.grammar_from_lark(lark))
 

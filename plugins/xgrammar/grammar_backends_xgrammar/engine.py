@@ -21,12 +21,11 @@ from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import (
-    Syntax,
-    detect_syntax,
     ebnf_for_xgrammar,
     ebnf_literal,
     lark_for,
     named_tokens,
+    syntax_of,
 )
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import SpecError, VocabularyError
@@ -196,14 +195,10 @@ def _grammar(spec: GrammarSpec, info: TokenizerInfo) -> Any:
         return xgrammar.Grammar.from_regex(translate(spec.text, DIALECT))
     if spec.kind is GrammarKind.CHOICE:
         return xgrammar.Grammar.from_ebnf("root ::= " + " | ".join(map(ebnf_literal, spec.value)))
-    syntax = _syntax(spec)
+    syntax = syntax_of(spec)
     if syntax == "lark":
         return _fresh_start(xgrammar.Grammar.from_lark(lark_for(spec.text, DIALECT), tokenizer_info=info))
     return xgrammar.Grammar.from_ebnf(ebnf_for_xgrammar(spec.text, syntax))
-
-
-def _syntax(spec: GrammarSpec) -> Syntax:
-    return detect_syntax(spec.text) if spec.syntax == "auto" else spec.syntax
 
 
 def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
@@ -276,7 +271,7 @@ def _texts_with_names(spec: GrammarSpec) -> Collection[str]:
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         return set(_strings(spec.value))
     if spec.kind is GrammarKind.GRAMMAR:
-        return named_tokens(spec.text, _syntax(spec))
+        return named_tokens(spec.text, syntax_of(spec))
     return ()
 
 
