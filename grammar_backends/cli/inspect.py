@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from grammar_backends import Vocabulary
-    from grammar_backends.contract import Grammar
+    from grammar_backends.contract import StructuredOutputGrammar
 
 __all__ = ["inspect"]
 
@@ -64,7 +64,7 @@ def inspect(spec_input: SpecInput, tokenizer: str, backend: str, prefix: str, li
     exit_with(ExitCode.OK if data["prefix_legal"] else ExitCode.FAILURES)
 
 
-def advance(grammar: Grammar, vocabulary: Vocabulary, text: str) -> bytes:
+def advance(grammar: StructuredOutputGrammar, vocabulary: Vocabulary, text: str) -> bytes:
     """Accept `text` as far as it is legal, to the byte where the vocabulary allows; returns what was accepted."""
     tokens = vocabulary.encode(text)
     legal = grammar.validate_tokens(tokens)
@@ -82,7 +82,7 @@ def advance(grammar: Grammar, vocabulary: Vocabulary, text: str) -> bytes:
     return done
 
 
-def describe(grammar: Grammar, vocabulary: Vocabulary, limit: int) -> dict[str, Any]:
+def describe(grammar: StructuredOutputGrammar, vocabulary: Vocabulary, limit: int) -> dict[str, Any]:
     """The grammar's state as JSON-able data: what may come next, what must, whether it may end."""
     import numpy as np  # lazy: startup time
 
@@ -135,7 +135,7 @@ def _token_text(vocabulary: Vocabulary, id_: int) -> str:
         return repr(token)
 
 
-def _forced(grammar: Grammar) -> str | None:
+def _forced(grammar: StructuredOutputGrammar) -> str | None:
     try:
         return _text(grammar.forced_bytes())
     except UnsupportedFeature:

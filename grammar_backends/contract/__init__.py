@@ -24,7 +24,14 @@ from grammar_backends.contract.bitmask import (
     row_words,
     unpack_ids,
 )
-from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar, Matcher, StructuredOutputGrammar
+from grammar_backends.contract.grammar import (
+    Artifact,
+    BatchFiller,
+    Grammar,
+    GrammarMaker,
+    Matcher,
+    StructuredOutputGrammar,
+)
 from grammar_backends.contract.spec import JSON, GrammarKind, GrammarOptions, GrammarSpec, GrammarSyntax, parse_json
 from grammar_backends.contract.vocabulary import Vocabulary
 
@@ -43,6 +50,7 @@ __all__ = [
     "Grammar",
     "GrammarBackend",
     "GrammarKind",
+    "GrammarMaker",
     "GrammarOptions",
     "GrammarSpec",
     "GrammarSupport",

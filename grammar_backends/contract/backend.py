@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar
+from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar, GrammarMaker, StructuredOutputGrammar
 from grammar_backends.contract.regex import RegexDialect
 from grammar_backends.contract.spec import GrammarKind, GrammarSpec
 from grammar_backends.contract.vocabulary import Vocabulary
@@ -172,16 +172,19 @@ class CompiledGrammar:
         backend: the backend that compiled it.
     """
 
-    __slots__ = ("_artifact", "_filler", "_vocabulary", "backend", "spec")
+    __slots__ = ("_artifact", "_filler", "_make", "_vocabulary", "backend", "spec")
 
     def __init__(self, spec: GrammarSpec, backend: GrammarBackend, artifact: Artifact) -> None:
         self.spec = spec
         self.backend = backend
         self._artifact = artifact
+        self._make = artifact.new_grammar if isinstance(artifact, GrammarMaker) else None
         self._vocabulary = backend.vocabulary
         self._filler = backend.engine if isinstance(backend.engine, BatchFiller) else None
 
-    def new_grammar(self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None) -> Grammar:
+    def new_grammar(
+        self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None
+    ) -> StructuredOutputGrammar:
         """A grammar in its initial state for one request, in microseconds (A23).
 
         Args:
@@ -201,6 +204,8 @@ class CompiledGrammar:
                     raise VocabularyError(f"stop id {id_} is outside 0..{vocabulary.size - 1}")
         if max_rollback is not None and max_rollback < 0:
             raise ValueError(f"max_rollback must be at least 0, not {max_rollback}")
+        if self._make is not None:
+            return self._make(stops, max_rollback)
         return Grammar(self._artifact, vocabulary, stops, max_rollback, self._filler)
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from grammar_backends.errors import DeadEnd, GrammarError, UnsupportedFeature, t
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Artifact", "BatchFiller", "Grammar", "Matcher", "StructuredOutputGrammar"]
+__all__ = ["Artifact", "BatchFiller", "Grammar", "GrammarMaker", "Matcher", "StructuredOutputGrammar"]
 
 
 @runtime_checkable
@@ -29,6 +29,21 @@ class StructuredOutputGrammar(Protocol):
 
     *History* is the list of accepted tokens, a stop token included; its length is `num_accepted`.
     """
+
+    @property
+    def num_accepted(self) -> int:
+        """Length of the history, the stop token included (A4, A22)."""
+        ...
+
+    @property
+    def max_rollback(self) -> int | None:
+        """Steps that can be taken back; None is unbounded (A27)."""
+        ...
+
+    @property
+    def error(self) -> GrammarError | None:
+        """The sticky error, or None (A19). A dead end goes when it is rolled back, any other only by `reset`."""
+        ...
 
     def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
         """Advance over all of `tokens`, or change nothing (A1).
@@ -85,8 +100,32 @@ class StructuredOutputGrammar(Protocol):
         """Whether a stop token was accepted (A11). A finished grammar that was not stopped is accepting only."""
         ...
 
+    def is_accepting(self) -> bool:
+        """Whether a stop token would be legal now; False once terminated or errored."""
+        ...
+
     def reset(self) -> None:
         """Return to the initial state; clears termination, error, counters and history (A18)."""
+        ...
+
+    def fork(self) -> StructuredOutputGrammar:
+        """An independent grammar in the same state, history included (A23)."""
+        ...
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens that must come next, in the tokenizer's own encoding; [] when nothing is forced (I1).
+
+        Raises:
+            UnsupportedFeature: the engine cannot tell.
+        """
+        ...
+
+    def forced_bytes(self) -> bytes:
+        """Bytes that must come next; b"" when nothing is forced (I1).
+
+        Raises:
+            UnsupportedFeature: the engine cannot tell.
+        """
         ...
 
 
@@ -134,6 +173,23 @@ class Artifact(Protocol):
 
 
 @runtime_checkable
+class GrammarMaker(Protocol):
+    """An `Artifact` of an engine that has every semantics of `StructuredOutputGrammar` itself.
+
+    Few engines do, and one that does gains little by it: the conformance suite judges both kinds alike.
+    """
+
+    def new_grammar(self, stop_token_ids: frozenset[int], max_rollback: int | None) -> StructuredOutputGrammar:
+        """A grammar in its initial state; used instead of `Artifact.new_matcher`.
+
+        Args:
+            stop_token_ids: the stop set of this request, never empty (A10).
+            max_rollback: steps that must be possible to take back; None is unbounded.
+        """
+        ...
+
+
+@runtime_checkable
 class BatchFiller(Protocol):
     """Optional for an engine's adapter: fills the rows of many matchers in one native call."""
 
@@ -149,7 +205,6 @@ class Grammar:
     """`StructuredOutputGrammar` over a `Matcher`. Made by `CompiledGrammar.new_grammar`.
 
     Attributes:
-        max_rollback: steps that can be taken back; None is unbounded.
         words: int32 words in the rows that it fills.
         batch: who can fill its row together with others, and the matcher to hand over; None while it must fill alone.
     """
@@ -161,6 +216,7 @@ class Grammar:
         "_filler",
         "_floor",
         "_matcher",
+        "_max_rollback",
         "_native_stops",
         "_num_accepted",
         "_rows",
@@ -172,7 +228,6 @@ class Grammar:
         "_view",
         "_vocabulary",
         "batch",
-        "max_rollback",
         "words",
     )
 
@@ -189,7 +244,7 @@ class Grammar:
         self._size = vocabulary.size
         self.words = vocabulary.words
         self._stops = stops
-        self.max_rollback = max_rollback
+        self._max_rollback = max_rollback
         self._matcher = matcher = self._new_matcher()
         default_stops = stops is vocabulary.stop_set or stops == vocabulary.stop_set
         self._native_stops = default_stops and getattr(matcher, "fills_stop_tokens", False)
@@ -208,20 +263,22 @@ class Grammar:
 
     def _new_matcher(self) -> Matcher:
         matcher = self._artifact.new_matcher()
-        if self.max_rollback is not None:
+        if self._max_rollback is not None:
             limit = getattr(matcher, "limit_rollback", None)
             if limit is not None:
-                limit(self.max_rollback)
+                limit(self._max_rollback)
         return matcher
 
     @property
     def num_accepted(self) -> int:
-        """Length of the history, the stop token included (A4, A22)."""
         return self._num_accepted
 
     @property
+    def max_rollback(self) -> int | None:
+        return self._max_rollback
+
+    @property
     def error(self) -> GrammarError | None:
-        """The sticky error, or None (A19). A dead end goes when it is rolled back, any other only by `reset`."""
         return self._error
 
     @property
@@ -233,7 +290,6 @@ class Grammar:
         return self._terminated
 
     def is_accepting(self) -> bool:
-        """Whether a stop token would be legal now; False once terminated or errored."""
         if self._terminated or self._error is not None:
             return False
         try:
@@ -282,8 +338,8 @@ class Grammar:
             self.batch = None
             end += 1
         self._num_accepted += end
-        if self.max_rollback is not None:
-            self._floor = max(self._floor, self._num_accepted - self.max_rollback)
+        if self._max_rollback is not None:
+            self._floor = max(self._floor, self._num_accepted - self._max_rollback)
         return True
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
@@ -327,7 +383,7 @@ class Grammar:
         if num_tokens < 0:
             raise ValueError(f"cannot roll back {num_tokens} tokens")
         if num_tokens > self._num_accepted - self._floor:
-            limit = f", max_rollback is {self.max_rollback}" if self._floor else ""
+            limit = f", max_rollback is {self._max_rollback}" if self._floor else ""
             raise ValueError(f"cannot roll back {num_tokens} of {self._num_accepted} accepted tokens{limit}")
         text_tokens = num_tokens - self._terminated
         if text_tokens and not self._is_lost():
@@ -414,7 +470,6 @@ class Grammar:
         self._set_batch()
 
     def fork(self) -> Grammar:
-        """An independent grammar in the same state, history included (A23)."""
         copy = Grammar.__new__(Grammar)
         for name in Grammar.__slots__:
             if name not in ("_rows", "_usual_word", "_view"):
@@ -425,20 +480,10 @@ class Grammar:
         return copy
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that must come next, in the tokenizer's own encoding; [] when nothing is forced (I1).
-
-        Raises:
-            UnsupportedFeature: the engine cannot tell.
-        """
         tokens: list[int] = self._forced("forced_tokens", [])
         return tokens
 
     def forced_bytes(self) -> bytes:
-        """Bytes that must come next; b"" when nothing is forced (I1).
-
-        Raises:
-            UnsupportedFeature: the engine cannot tell.
-        """
         forced: bytes = self._forced("forced_bytes", b"")
         return forced
 

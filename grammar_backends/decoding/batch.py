@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher
+from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher, StructuredOutputGrammar
 from grammar_backends.contract.bitmask import Bitmask, check_rows
 from grammar_backends.errors import BitmaskError, GrammarError
 
@@ -14,7 +15,7 @@ FillOutcome = GrammarError | None
 
 
 def fill_bitmasks(
-    grammars: Sequence[Grammar], bitmask: BitmaskTensor, rows: Sequence[int] | None = None
+    grammars: Sequence[StructuredOutputGrammar], bitmask: BitmaskTensor, rows: Sequence[int] | None = None
 ) -> list[FillOutcome]:
     """Fill one row for each grammar, by its engine's native batch call where there is one.
 
@@ -36,8 +37,9 @@ def fill_bitmasks(
     if len(rows) != len(grammars) or len(set(rows)) != len(rows):
         raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {rows}")
     view = Bitmask.of(bitmask)
-    for words in {grammar.words for grammar in grammars}:
-        check_rows(view, rows, words)
+    words: set[int] = {getattr(grammar, "words", view.words) for grammar in grammars}
+    for needed in words:
+        check_rows(view, rows, needed)
     alone: list[int] = []
     for filler, members, matchers in _together(grammars):
         if filler is None:
@@ -50,7 +52,8 @@ def fill_bitmasks(
             alone += members
         else:
             # Most rows that allow something show it in one word.
-            shown = view.array[:, grammars[members[0]].usual_id >> 5].tolist()
+            one_of_them = cast("Grammar", grammars[members[0]])  # nothing else fills by a native call
+            shown = view.array[:, one_of_them.usual_id >> 5].tolist()
             alone += [
                 index
                 for index, row in zip(members, targets, strict=True)
@@ -69,9 +72,9 @@ def fill_bitmasks(
 Group = tuple[BatchFiller | None, Sequence[int], Sequence[Matcher]]
 
 
-def _together(grammars: Sequence[Grammar]) -> list[Group]:
+def _together(grammars: Sequence[StructuredOutputGrammar]) -> list[Group]:
     """Places in `grammars`, and matchers, by the engine that fills them together; under None those that fill alone."""
-    batches = [grammar.batch for grammar in grammars]
+    batches: list[tuple[BatchFiller, Matcher] | None] = [getattr(grammar, "batch", None) for grammar in grammars]
     first = batches[0] if batches else None
     if first is not None:
         filler = first[0]

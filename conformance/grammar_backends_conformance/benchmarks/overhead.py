@@ -31,7 +31,7 @@ from grammar_backends import (
     load_backend,
     load_vocabulary,
 )
-from grammar_backends.contract import CompiledGrammar, Grammar
+from grammar_backends.contract import CompiledGrammar
 from grammar_backends.errors import GrammarBackendsError
 
 BACKENDS = ("xgrammar", "guidance")
@@ -204,7 +204,7 @@ def _walk(
 
 def _batch(compiled_all: Sequence[tuple[CompiledGrammar, list[int]]], vocabulary: Vocabulary) -> dict[str, float]:
     mine, theirs = allocate_bitmask(BATCH, vocabulary.width), allocate_bitmask(BATCH, vocabulary.width)
-    grammars: list[Grammar] = []
+    grammars: list[StructuredOutputGrammar] = []
     raws: list[Any] = []
     for row, (compiled, ids) in zip(range(BATCH), itertools.cycle(compiled_all), strict=False):
         grammar, raw = compiled.new_grammar(), RAW[compiled.backend.name](compiled, theirs)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, allocate_bitmask
-from grammar_backends.contract import Grammar
+from grammar_backends.contract import StructuredOutputGrammar
 from grammar_backends.errors import CompileError, DeadEnd, GrammarError, SpecError, UnsupportedFeature
 from grammar_backends_conformance.comparison.corpus import Case, CaseText, case_spec
 from grammar_backends_conformance.comparison.outcome import FAILURE_LIMIT, CaseResult, Outcome, TextFailure
@@ -113,7 +113,9 @@ class _Walk:
         position: how many bytes were accepted so far.
     """
 
-    def __init__(self, grammar: Grammar, vocabulary: Vocabulary, row: torch.Tensor, times: Times) -> None:
+    def __init__(
+        self, grammar: StructuredOutputGrammar, vocabulary: Vocabulary, row: torch.Tensor, times: Times
+    ) -> None:
         self._grammar = grammar
         self._vocabulary = vocabulary
         self._row = row
@@ -165,7 +167,7 @@ class _Walk:
         return None if accepting else "the end of the text is refused"
 
 
-def _fills(grammar: Grammar, row: torch.Tensor) -> str | None:
+def _fills(grammar: StructuredOutputGrammar, row: torch.Tensor) -> str | None:
     """Fill the row; why nothing may follow, or None."""
     try:
         grammar.fill_bitmask(row, 0)
