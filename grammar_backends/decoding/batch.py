@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher, StructuredOutputGrammar
 from grammar_backends.contract.bitmask import Bitmask, check_rows
@@ -37,7 +37,7 @@ def fill_bitmasks(
     if len(rows) != len(grammars) or len(set(rows)) != len(rows):
         raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {rows}")
     view = Bitmask.of(bitmask)
-    words: set[int] = {getattr(grammar, "words", view.words) for grammar in grammars}
+    words: set[Any] = {getattr(grammar, "words", view.words) for grammar in grammars}
     for needed in words:
         check_rows(view, rows, needed)
     alone: list[int] = []
