@@ -1,0 +1,44 @@
+"""Independent truth: what a spec means, without asking any engine.
+
+`recogniser_of` gives a byte-level recogniser of our own for regular expressions, choices and grammars; texts are
+also judged by Python's `re` and by `jsonschema`. What an oracle does not cover it says so, instead of guessing.
+"""
+
+from __future__ import annotations
+
+from grammar_backends import GrammarKind, GrammarSpec
+from grammar_backends_conformance.oracles.grammars import ebnf_grammar, lark_grammar
+from grammar_backends_conformance.oracles.patterns import Uncovered, regex_fullmatch, regex_term
+from grammar_backends_conformance.oracles.reference import Alternatives, Grammar, Recogniser, State, literal
+from grammar_backends_conformance.oracles.tokens import allowed_ids
+
+__all__ = [
+    "Recogniser",
+    "State",
+    "Uncovered",
+    "allowed_ids",
+    "recogniser_of",
+    "regex_fullmatch",
+]
+
+
+def recogniser_of(spec: GrammarSpec) -> Recogniser | None:
+    """A recogniser of exactly the texts that a spec allows; None where this oracle does not know them.
+
+    Regular expressions, choices, EBNF and GBNF; Lark too, where the lexer makes no difference (see `grammars`).
+    """
+    try:
+        return Recogniser(_language(spec))
+    except (ValueError, RecursionError):  # uncovered, a missing rule, nested too deep
+        return None
+
+
+def _language(spec: GrammarSpec) -> Grammar:
+    if spec.kind is GrammarKind.REGEX:
+        return Grammar(regex_term(spec.text))
+    if spec.kind is GrammarKind.CHOICE:
+        return Grammar(Alternatives(tuple(literal(text) for text in spec.value)))
+    if spec.kind is GrammarKind.GRAMMAR:
+        is_ebnf = spec.syntax in ("ebnf", "gbnf") or (spec.syntax == "auto" and "::=" in spec.text)
+        return ebnf_grammar(spec.text) if is_ebnf else lark_grammar(spec.text)
+    raise Uncovered(str(spec.kind))
