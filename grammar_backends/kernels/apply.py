@@ -1,24 +1,49 @@
-"""Applies packed bitmasks to logits, in place: the one entry point, and its portable implementation in torch."""
+"""Applies packed bitmasks to logits, in place: the one entry point, and the implementations it chooses from.
+
+All implementations give the same logits (H6); `available_implementations` lists them, for whoever proves that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from grammar_backends.errors import BitmaskError
 
-__all__ = ["apply_token_bitmask"]
+__all__ = ["Implementation", "apply_token_bitmask", "available_implementations"]
+
+Indices: TypeAlias = "Sequence[int] | torch.Tensor | None"
 
 LOGITS_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ROWS_AT_ONCE = 16
 """Rows unpacked together: bounds the scratch memory to about 2 MiB for a vocabulary of 128k."""
 
 
-def apply_token_bitmask(
-    logits: torch.Tensor, bitmask: torch.Tensor, *, indices: Sequence[int] | torch.Tensor | None = None
-) -> None:
+class Implementation(NamedTuple):
+    """One way to apply bitmasks.
+
+    Attributes:
+        name: what reports call it.
+        device: where its logits and bitmasks lie.
+        apply: ``apply(logits, bitmask, indices)``, as `apply_token_bitmask`.
+    """
+
+    name: str
+    device: str
+    apply: Callable[[torch.Tensor, torch.Tensor, Indices], None]
+
+
+def available_implementations() -> tuple[Implementation, ...]:
+    """Every implementation that works on this machine, the one that is chosen for CPU tensors first."""
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    portable = [Implementation(f"torch on {device}", device, _by_torch) for device in devices]
+    return (Implementation("cpu", "cpu", _by_numpy), *portable)
+
+
+def apply_token_bitmask(logits: torch.Tensor, bitmask: torch.Tensor, *, indices: Indices = None) -> None:
     """Set the logits of masked tokens to -inf, in place.
 
     ::
@@ -40,6 +65,25 @@ def apply_token_bitmask(
         BitmaskError: wrong dtype, device, number of dimensions or rows, or an index out of range or listed twice;
             the logits are unchanged.
     """
+    apply = _by_numpy if bitmask.device.type == "cpu" else _by_torch
+    apply(logits, bitmask, indices)
+
+
+def _by_numpy(logits: torch.Tensor, bitmask: torch.Tensor, indices: Indices) -> None:
+    # numpy unpacks bits ten times faster than torch can shift them out, on CPUs.
+    _apply(logits, bitmask, indices, _masked_by_numpy)
+
+
+def _by_torch(logits: torch.Tensor, bitmask: torch.Tensor, indices: Indices) -> None:
+    _apply(logits, bitmask, indices, _masked_by_torch)
+
+
+def _apply(
+    logits: torch.Tensor,
+    bitmask: torch.Tensor,
+    indices: Indices,
+    masked_by: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     if logits.dim() == 1:
         logits = logits.unsqueeze(0)
     if bitmask.dim() == 1:
@@ -49,7 +93,7 @@ def apply_token_bitmask(
     covered = min(columns, bitmask.shape[1] * 32)
     bitmask = bitmask[:, : (covered + 31) // 32]
     for start in range(0, bitmask.shape[0], ROWS_AT_ONCE):
-        masked = _masked(bitmask[start : start + ROWS_AT_ONCE])[:, :covered]
+        masked = masked_by(bitmask[start : start + ROWS_AT_ONCE])[:, :covered]
         if rows is None:
             logits[start : start + ROWS_AT_ONCE, :covered].masked_fill_(masked, float("-inf"))
         else:
@@ -63,19 +107,19 @@ def apply_token_bitmask(
                 logits[row, covered:] = float("-inf")
 
 
-def _masked(words: torch.Tensor) -> torch.Tensor:
+def _masked_by_numpy(words: torch.Tensor) -> torch.Tensor:
     """Which tokens are masked, bool ``[rows, 32 * words]``."""
-    if words.device.type == "cpu":
-        # numpy unpacks bits ten times faster than torch can shift them out.
-        packed = np.ascontiguousarray(~words.numpy(), dtype="<i4").view(np.uint8)
-        return torch.from_numpy(np.unpackbits(packed, axis=1, bitorder="little")).view(torch.bool)
+    packed = np.ascontiguousarray(~words.numpy(), dtype="<i4").view(np.uint8)
+    return torch.from_numpy(np.unpackbits(packed, axis=1, bitorder="little")).view(torch.bool)
+
+
+def _masked_by_torch(words: torch.Tensor) -> torch.Tensor:
+    """As `_masked_by_numpy`, on any device."""
     shifts = torch.arange(32, dtype=torch.int32, device=words.device)
     return ((words.unsqueeze(-1) >> shifts) & 1).eq(0).flatten(1)
 
 
-def _logits_rows(
-    logits: torch.Tensor, bitmask: torch.Tensor, indices: Sequence[int] | torch.Tensor | None
-) -> list[int] | None:
+def _logits_rows(logits: torch.Tensor, bitmask: torch.Tensor, indices: Indices) -> list[int] | None:
     if logits.dim() != 2 or bitmask.dim() != 2:
         raise BitmaskError(f"two dimensions are needed, not {logits.dim()} (logits) and {bitmask.dim()} (bitmask)")
     if logits.dtype not in LOGITS_DTYPES:

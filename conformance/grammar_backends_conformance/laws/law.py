@@ -7,12 +7,17 @@ laws are run, isolated and reported lives in `grammar_backends_conformance.suite
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LAWS", "Counts", "Law", "Unsupported", "Violation", "law"]
+__all__ = ["EVERY_VOCABULARY", "LAWS", "SMALL_VOCABULARIES", "Counts", "Law", "Unsupported", "Violation", "law"]
+
+SMALL_VOCABULARIES = ("byte", "adversarial")
+EVERY_VOCABULARY = (*SMALL_VOCABULARIES, "tekken", "sentencepiece", "tiktoken", "huggingface", "gguf")
+"""For laws whose answers depend on how tokens spell texts."""
 
 
 @dataclass
@@ -83,7 +88,8 @@ class Law:
         rule: the rule of the catalogue, "A1".
         profile: "core", or the capability that it is about: "json_schema", "rollback", "structural_tag", ...
         statement: what must hold, in one sentence.
-        check: ``check(lab)``, or ``check(lab, sample)`` when `per_sample`; raises `Violation` or `Unsupported`.
+        check: ``check(lab)``, or ``check(lab, sample)`` when `per_sample`; raises `Violation` or `Unsupported`. It
+            starts the lab's journal anew.
         per_sample: run once for each sample constraint that the backend declares.
         vocabularies: names of the vocabularies it runs with.
     """
@@ -99,8 +105,6 @@ class Law:
 
 LAWS: dict[str, Law] = {}
 """All laws by id, in the order of the catalogue; filled by importing `grammar_backends_conformance.laws`."""
-
-SMALL_VOCABULARIES = ("byte", "adversarial")
 
 
 def law(
@@ -119,7 +123,13 @@ def law(
         if not statement:
             raise ValueError(f"law {id_} has no statement")
         per_sample = "sample" in inspect.signature(check).parameters
-        LAWS[id_] = Law(id_, rule, profile, statement, check, per_sample, tuple(vocabularies))
+
+        @functools.wraps(check)
+        def begun(lab: Any, *arguments: Any) -> None:
+            lab.begin()
+            check(lab, *arguments)
+
+        LAWS[id_] = Law(id_, rule, profile, statement, begun, per_sample, tuple(vocabularies))
         return check
 
     return register

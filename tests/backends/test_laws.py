@@ -1,0 +1,40 @@
+"""Every law of the conformance suite over every shipped backend: one test for each law, vocabulary and backend."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from grammar_backends import load_backend
+from grammar_backends_conformance.laws import LAWS, Lab, Law, Unsupported, Violation
+from grammar_backends_conformance.vocabularies import suite_vocabulary
+
+BACKENDS = ("xgrammar", "guidance", "outlines")
+VOCABULARIES = ("byte", "adversarial", "tekken")
+
+CHECKS = [
+    pytest.param(law, vocabulary, backend, id=f"{law.id}@{vocabulary}-{backend}")
+    for backend in BACKENDS
+    for vocabulary in VOCABULARIES
+    for law in LAWS.values()
+    if vocabulary in law.vocabularies
+]
+
+
+@functools.cache
+def lab_of(backend: str, vocabulary: str) -> Lab:
+    return Lab(load_backend(backend, suite_vocabulary(vocabulary)), vocabulary)
+
+
+@pytest.mark.parametrize(("law", "vocabulary", "backend"), CHECKS)
+def test_law(law: Law, vocabulary: str, backend: str) -> None:
+    lab = lab_of(backend, vocabulary)
+    for sample in lab.samples if law.per_sample else [None]:
+        try:
+            law.check(lab, *([sample] if sample else []))
+        except Violation as violation:
+            facts = [f"{violation.spec}", f"expected {violation.expected!r}", f"got {violation.got!r}"]
+            pytest.fail("\n".join([violation.message, *facts, *violation.calls]), pytrace=False)
+        except Unsupported as refusal:
+            assert law.profile != "core", f"a core law cannot be {refusal}"
