@@ -140,7 +140,10 @@ class Matcher(Protocol):
 
     Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_tokens() -> list[int]``,
     ``forced_bytes() -> bytes``, ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more
-    than that, and the tokens of one `consume`, will be rolled back, so that older state can go; A33).
+    than that, and the tokens of one `consume`, will be rolled back, so that older state can go; A33),
+    ``fill_at(address, nbytes) -> None`` (as `fill_row`, for an engine whose own call takes a pointer),
+    ``check() -> None`` (raises when the last `fill_row` failed; called when its row allows no text, for an engine
+    whose failures look like the end of a text and that would pay for asking each time).
     """
 
     def consume(self, tokens: Sequence[int]) -> int:
@@ -210,10 +213,12 @@ class Grammar:
     """
 
     __slots__ = (
+        "_address",
         "_artifact",
         "_error",
         "_every_stop",
         "_filler",
+        "_fills_at",
         "_floor",
         "_matcher",
         "_max_rollback",
@@ -227,6 +232,7 @@ class Grammar:
         "_usual_word",
         "_view",
         "_vocabulary",
+        "_wary",
         "batch",
         "words",
     )
@@ -250,12 +256,15 @@ class Grammar:
         self._native_stops = default_stops and getattr(matcher, "fills_stop_tokens", False)
         # The vocabulary's own stop tokens are never text, also where the request brings others (A10).
         self._every_stop = stops if default_stops else stops | vocabulary.stop_set
+        self._fills_at = hasattr(matcher, "fill_at")
         self._filler = filler if self._native_stops else None
         self.batch = None if self._filler is None else (self._filler, matcher)
         self._tensor: torch.Tensor = _NO_TENSOR  # the tensor filled last, and the view of it
         self._view: Bitmask
+        self._address: int
         self._rows: dict[int, BitmaskRow]
-        self._usual_word: int  # where a row that allows anything most often has a bit
+        self._usual_word: int  # where a row that allows any text most often has a bit
+        self._wary: bool  # that word has bits of stop tokens too
         self._num_accepted = 0
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
@@ -410,7 +419,7 @@ class Grammar:
 
     def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
         # The fastest of all paths in a decode loop: one tensor, seen before, in the same place.
-        if bitmask is not self._tensor or bitmask.data_ptr() != self._view.address:
+        if bitmask is not self._tensor or bitmask.data_ptr() != self._address:
             self._look_at(bitmask)
         try:
             target = self._rows[row]
@@ -421,24 +430,38 @@ class Grammar:
             self._fill_without_matcher(target)
             return True
         try:
-            self._matcher.fill_row(target)
+            if self._fills_at:
+                self._matcher.fill_at(target.address, target.nbytes)  # type: ignore[attr-defined]  # optional
+            else:
+                self._matcher.fill_row(target)
             if not self._native_stops:
                 self._write_stops(target)
         except Exception as error:
             raise self._fail(error) from error
         word = target.memory[self._usual_word]
-        if word == 0:
-            if target.memory == self._view.zeros:
-                raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
-            return True
+        if word == 0 or self._wary:
+            self._check_row(target)
         return word != -1 or bool((target.array != -1).any())
+
+    def _check_row(self, row: BitmaskRow) -> None:
+        check = getattr(self._matcher, "check", None)
+        if check is not None:
+            try:
+                check()
+            except Exception as error:
+                raise self._fail(error) from error
+        if row.memory == self._view.zeros:
+            raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
 
     def _look_at(self, bitmask: BitmaskTensor) -> None:
         view = Bitmask.of(bitmask)
         check_rows(view, (), self.words)
         self._view = view
+        self._address = view.address
         self._rows = view.rows
-        self._usual_word = self._vocabulary.usual_id // (8 * view.zeros.itemsize)
+        ids_per_word = 8 * view.zeros.itemsize
+        self._usual_word = self._vocabulary.usual_id // ids_per_word
+        self._wary = any(id_ // ids_per_word == self._usual_word for id_ in self._every_stop)
         self._tensor = _NO_TENSOR if isinstance(bitmask, np.ndarray) else bitmask
 
     def _fill_without_matcher(self, row: BitmaskRow) -> None:
@@ -472,7 +495,7 @@ class Grammar:
     def fork(self) -> Grammar:
         copy = Grammar.__new__(Grammar)
         for name in Grammar.__slots__:
-            if name not in ("_rows", "_usual_word", "_view"):
+            if name not in ("_address", "_rows", "_usual_word", "_view", "_wary"):
                 setattr(copy, name, getattr(self, name))
         copy._tensor = _NO_TENSOR
         copy._matcher = self._new_matcher() if self._is_lost() else self._matcher.fork()

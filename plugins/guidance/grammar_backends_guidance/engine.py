@@ -136,30 +136,38 @@ class GuidanceArtifact:
         self._pristine = pristine
 
     def new_matcher(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._pristine, self._pristine.deep_copy(), [])
+        return GuidanceMatcher(self._pristine, self._pristine.deep_copy(), [], True)
 
 
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_pristine", "_tokens", "_try_consume", "fill_at", "is_accepting", "is_lost", "matcher")
+    __slots__ = ("_consume_one", "_pristine", "_tokens", "_trusting", "fill_at", "is_accepting", "is_lost", "matcher")
 
     fills_stop_tokens = True
 
-    def __init__(self, pristine: Any, matcher: Any, tokens: list[int]) -> None:
+    def __init__(self, pristine: Any, matcher: Any, tokens: list[int], trusting: bool) -> None:
         self._pristine = pristine
         self._tokens = tokens
+        self._trusting = trusting  # no illegal token was met so far
         self._drive(matcher)
 
     def _drive(self, matcher: Any) -> None:
         self.matcher = matcher
-        self._try_consume = matcher.try_consume_tokens
+        self._consume_one = matcher.consume_token
         self.fill_at = matcher.unsafe_compute_mask_ptr
         self.is_lost = matcher.is_error
         self.is_accepting = matcher.is_accepting
 
     def consume(self, tokens: Sequence[int]) -> int:
-        consumed: int = self._try_consume(tokens)
+        if self._trusting and len(tokens) == 1:
+            # By far the quickest call, but an illegal token ruins the matcher. Whoever sends one may send more.
+            if self._consume_one(tokens[0]):
+                self._tokens.append(tokens[0])
+                return 1
+            self._trusting = False
+            self._replay()
+        consumed: int = self.matcher.try_consume_tokens(tokens)
         if consumed != len(tokens):
             self.check()
             tokens = tokens[:consumed]
@@ -179,11 +187,9 @@ class GuidanceMatcher:
 
     def fill_row(self, row: BitmaskRow) -> None:
         self.fill_at(row.address, row.nbytes)
-        if self.is_lost():
-            self.check()
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._pristine, self.matcher.deep_copy(), self._tokens.copy())
+        return GuidanceMatcher(self._pristine, self.matcher.deep_copy(), self._tokens.copy(), self._trusting)
 
     def forced_bytes(self) -> bytes:
         return bytes(self.matcher.compute_ff_bytes())
@@ -192,17 +198,21 @@ class GuidanceMatcher:
         return list(self.matcher.compute_ff_tokens())
 
     def check(self) -> None:
-        """Raise if the matcher is in its error state."""
+        """Raise if the matcher is in its error state, whose row allows the stop tokens only."""
         if not self.is_lost():
             return
         problem = self.matcher.get_error().partition("\n")[0]
         if problem != NO_TOKEN:
             raise GrammarError(f"llguidance: {problem}")
         # Computing the row of a dead end ruins the matcher, but the state itself is sound and can be rolled back.
+        self._replay()
+        raise DeadEnd(f"no token is legal after {len(self._tokens)} tokens")
+
+    def _replay(self) -> None:
+        """Put a sound matcher in the same state in the place of a ruined one."""
         copy = self._pristine.deep_copy()
         copy.try_consume_tokens(self._tokens)
         self._drive(copy)
-        raise DeadEnd(f"no token is legal after {len(self._tokens)} tokens")
 
 
 class _Tokens:
