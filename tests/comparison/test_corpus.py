@@ -85,6 +85,88 @@ def test_options_reach_the_spec(tmp_path: Path) -> None:
     assert schema.options.additional_properties == "closed"
 
 
+MASKBENCH = {"schema": {"type": "null"}, "tests": [{"description": "d", "valid": True, "data": None}], "meta": {}}
+GROUPS = [
+    {
+        "description": "integers",
+        "schema": {"type": "integer"},
+        "tests": [{"description": "d", "data": 1, "valid": True}],
+    },
+    {"description": "nothing", "schema": False, "tests": [{"description": "d", "data": "é", "valid": False}]},
+]
+
+
+def test_a_folder_is_read_whole_with_names_of_the_files_in_the_ids(tmp_path: Path) -> None:
+    files = {
+        "b/ours.jsonl": line(id="own"),
+        "a/Github_1.json": json.dumps(MASKBENCH).encode(),
+        "tests/draft7/type.json": json.dumps(GROUPS).encode(),
+        "README.md": b"no corpus",
+    }
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    corpus = read_corpus(tmp_path)
+    assert not corpus.problems
+    assert [case.id for case in corpus.cases] == [
+        "a/Github_1",
+        "own",
+        "tests/draft7/type#0 integers",
+        "tests/draft7/type#1 nothing",
+    ]
+    assert [test.text for case in corpus.cases for test in case.tests] == ["null", "x", "1", '"é"']
+
+
+def test_a_test_suite_of_an_older_draft_keeps_its_meaning(tmp_path: Path) -> None:
+    (tmp_path / "draft4").mkdir()
+    (tmp_path / "draft4" / "a.json").write_text(json.dumps(GROUPS))
+    case, boolean = read_corpus(tmp_path).cases
+    assert case.spec == {"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"}
+    assert boolean.spec is False
+
+
+def test_lines_and_single_files_of_maskbench_are_read(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(f"{json.dumps(MASKBENCH)}\n{json.dumps({**MASKBENCH, 'id': 'named'})}\n")
+    (tmp_path / "one.json").write_text(json.dumps(MASKBENCH))
+    lines, single = read_corpus(tmp_path / "m.jsonl"), read_corpus(tmp_path / "one.json")
+    assert [case.id for case in lines.cases] == [f"{tmp_path / 'm.jsonl'}:1", "named"]
+    assert [(case.id, case.kind, case.spec) for case in single.cases] == [("one", "json_schema", {"type": "null"})]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"),
+    [
+        (line(kind="law", tests=[], steps=["compile", "fork"]), "words or steps instead of texts"),
+        (line(tests=[], expected="refuse"), "words or steps instead of texts"),
+        (line(spec={"$generate": "'a' * 10**6"}), "its spec is described, not given"),
+    ],
+)
+def test_what_is_no_case_for_a_run_is_left_out_with_a_notice(left_out: bytes, reason: str) -> None:
+    corpus = read_lines("c", [left_out, line()])
+    assert [case.id for case in corpus.cases] == ["a"]
+    assert not corpus.problems
+    assert corpus.notices == (f"c:1: left out: {reason}",)
+
+
+def test_a_document_that_is_no_corpus_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    (tmp_path / "broken.json").write_text("{")
+    corpus = read_corpus(tmp_path)
+    assert not corpus.cases
+    assert [problem.partition(":")[0] for problem in corpus.problems] == ["broken.json#0", "package.json#0"]
+
+
+SHARED = Path(__file__).parents[3] / "shared"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared corpora are not beside this checkout")
+@pytest.mark.parametrize("folder", ["cases", "corpora"])
+def test_the_shared_corpora_are_read_without_a_problem(folder: str) -> None:
+    corpus = read_corpus(SHARED / folder)
+    assert len(corpus.cases) > 100
+    assert not corpus.problems
+
+
 def test_every_case_of_the_smoke_suite_can_be_read() -> None:
     corpus = read_suite("smoke")
     assert len(corpus.cases) > 100

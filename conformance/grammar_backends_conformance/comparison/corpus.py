@@ -1,7 +1,8 @@
-"""Cases to run: what they are and how they are read from JSON lines, so that one corrupt line costs one case.
+"""Cases to run: what they are and how they are read, so that one corrupt line costs one case.
 
 A line is ``{"id": str, "kind": str, "spec": ..., "options"?: {...}, "tests": [{"valid": bool, "data": any} |
-{"valid": bool, "text": str}], "source"?: str}``: a superset of MaskBench's format.
+{"valid": bool, "text": str}], "source"?: str}``; other members are for readers of the file. MaskBench and the
+JSON-Schema-Test-Suite are read too (see `foreign`).
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from grammar_backends_conformance.comparison.foreign import lines_of, why_left_out
 
 if TYPE_CHECKING:
     from grammar_backends import GrammarSpec
 
 __all__ = ["SUITES", "Case", "CaseText", "Corpus", "case_spec", "read_corpus", "read_suite"]
 
-SUITES = ("smoke",)
+SUITES = ("smoke", "full")
 
 KINDS = ("json_schema", "json_object", "regex", "choice", "grammar", "structural_tag")
-OPTIONS = ("syntax", "whitespace", "additional_properties", "json_object_only")
+OPTIONS = ("syntax", "whitespace", "max_whitespace", "additional_properties", "json_object_only")
 
 
 @dataclass(frozen=True)
@@ -88,38 +91,80 @@ class LineError(ValueError):
 
 
 def read_suite(name: str) -> Corpus:
-    """A corpus of this distribution."""
-    file = importlib.resources.files("grammar_backends_conformance") / "cases" / f"{name}.jsonl"
-    return read_lines(name, file.read_bytes().splitlines())
+    """A corpus of this distribution: "smoke", a first impression of every kind, or "full", all cases there are."""
+    folder = importlib.resources.files("grammar_backends_conformance") / "cases"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".jsonl")), key=lambda file: file.name)
+    chosen = [file for file in files if name in ("full", file.name.removesuffix(".jsonl"))]
+    return _collect(name, (entry for file in chosen for entry in _lines(file.name, file.read_bytes())))
 
 
 def read_corpus(path: Path) -> Corpus:
-    """A corpus file.
+    """A corpus file, or all of a folder: JSON lines in `*.jsonl`, one document in each `*.json`.
 
     Raises:
         OSError: it cannot be read.
     """
-    return read_lines(str(path), path.read_bytes().split(b"\n"))
+    if not path.is_dir():
+        return _collect(str(path), _file(path, str(path), path.stem))
+    files = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
+    names = [file.relative_to(path) for file in files]
+    entries = (
+        entry
+        for file, name in zip(files, names, strict=True)
+        for entry in _file(file, str(name), name.with_suffix("").as_posix())
+    )
+    return _collect(str(path), entries)
 
 
 def read_lines(name: str, lines: Iterable[bytes]) -> Corpus:
     """A corpus from its lines; blank ones are skipped."""
+    return _collect(name, _lines(name, b"\n".join(lines)))
+
+
+_Entry: TypeAlias = "tuple[str, Any]"
+"""Where something stands, and what: a decoded line, or the `LineError` that it is."""
+
+
+def _file(file: Path, name: str, id_: str) -> Iterator[_Entry]:
+    data = file.read_bytes()
+    return _document(name, id_, data) if file.suffix == ".json" else _lines(name, data)
+
+
+def _lines(name: str, data: bytes) -> Iterator[_Entry]:
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield from ((f"{name}:{number}", entry) for entry in _decoded(line, f"{name}:{number}"))
+
+
+def _document(name: str, id_: str, data: bytes) -> Iterator[_Entry]:
+    return ((f"{name}#{index}", entry) for index, entry in enumerate(_decoded(data, id_)))
+
+
+def _decoded(data: bytes, id_: str) -> list[Any]:
+    try:
+        return list(lines_of(_parse_json(data), id_))
+    except LineError as error:
+        return [error]
+
+
+def _collect(name: str, entries: Iterable[_Entry]) -> Corpus:
     cases: dict[str, Case] = {}
     problems: list[str] = []
     notices: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    for where, entry in entries:
+        left_out = why_left_out(entry)
+        if left_out:
+            notices.append(f"{where}: left out: {left_out}")
             continue
         try:
-            case = parse_case(_parse_json(line))
+            case = parse_case(entry)
         except LineError as error:
-            problems.append(f"{name}:{number}: {error}")
+            problems.append(f"{where}: {error}")
             continue
         unique = _unique(case.id, cases)
         if unique != case.id:
-            notices.append(f"{name}:{number}: the id {case.id!r} is taken, this case runs as {unique!r}")
-            case = Case(unique, case.kind, case.spec, case.tests, case.options, case.source)
-        cases[unique] = case
+            notices.append(f"{where}: the id {case.id!r} is taken, this case runs as {unique!r}")
+        cases[unique] = replace(case, id=unique)
     return Corpus(name, tuple(cases.values()), tuple(problems), tuple(notices))
 
 
@@ -150,6 +195,8 @@ def parse_case(line: Any) -> Case:
     Raises:
         LineError: it is not a case.
     """
+    if isinstance(line, LineError):
+        raise line
     if not isinstance(line, dict):
         raise LineError("not an object")
     id_, kind, options, tests = line.get("id"), line.get("kind"), line.get("options") or {}, line.get("tests")

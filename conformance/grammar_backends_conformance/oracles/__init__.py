@@ -10,6 +10,7 @@ from grammar_backends import GrammarKind, GrammarSpec
 from grammar_backends_conformance.oracles.grammars import ebnf_grammar, lark_grammar
 from grammar_backends_conformance.oracles.patterns import Uncovered, regex_fullmatch, regex_term
 from grammar_backends_conformance.oracles.reference import Alternatives, Grammar, Recogniser, State, literal
+from grammar_backends_conformance.oracles.schemas import json_valid, schema_valid
 from grammar_backends_conformance.oracles.tokens import allowed_ids
 
 __all__ = [
@@ -17,8 +18,11 @@ __all__ = [
     "State",
     "Uncovered",
     "allowed_ids",
+    "json_valid",
     "recogniser_of",
     "regex_fullmatch",
+    "schema_valid",
+    "text_valid",
 ]
 
 
@@ -31,6 +35,21 @@ def recogniser_of(spec: GrammarSpec) -> Recogniser | None:
         return Recogniser(_language(spec))
     except (ValueError, RecursionError):  # uncovered, a missing rule, nested too deep
         return None
+
+
+def text_valid(spec: GrammarSpec, text: str) -> bool | None:
+    """Whether a spec allows a text; None where no oracle knows."""
+    try:
+        if spec.kind is GrammarKind.JSON_SCHEMA:
+            return schema_valid(spec.value, text, spec.options)
+        if spec.kind is GrammarKind.JSON_OBJECT:
+            return json_valid(text, spec.options) and (text.startswith("{") or not spec.options.json_object_only)
+        if spec.kind is GrammarKind.REGEX:
+            return regex_fullmatch(spec.text, text)
+    except Uncovered:
+        return None
+    recogniser = recogniser_of(spec)
+    return None if recogniser is None else recogniser.accepts(text)
 
 
 def _language(spec: GrammarSpec) -> Grammar:
