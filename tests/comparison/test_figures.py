@@ -15,10 +15,10 @@ from grammar_backends_conformance.comparison.results import (
     ResultsError,
     RunResults,
     compare_with_baseline,
-    write_text,
 )
 from grammar_backends_conformance.comparison.statistics import percentiles, summarise
 from grammar_backends_conformance.comparison.tables import figure, run_blocks
+from grammar_backends_conformance.running.files import write_text
 
 EVIL = '<script>alert("x")</script>'
 

@@ -5,11 +5,8 @@ The module itself imports only click and the shared options, since ``gb --help``
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +17,10 @@ from grammar_backends.cli.support import ExitCode, emit, exit_with, format_optio
 
 if TYPE_CHECKING:
     from grammar_backends import PluginHost
-    from grammar_backends_conformance.comparison.corpus import Corpus
-    from grammar_backends_conformance.comparison.pool import Pool
+    from grammar_backends_conformance.comparison.corpus import Case, Corpus
+    from grammar_backends_conformance.comparison.outcome import CaseResult
     from grammar_backends_conformance.comparison.results import RunResults
+    from grammar_backends_conformance.running.pool import Pool
 
 __all__ = ["compare"]
 
@@ -43,6 +41,7 @@ class Request:
     baseline: Path | None
 
 
+WORKER = "grammar_backends_conformance.comparison.worker"
 MAX_JOBS = 8
 """Workers by default at most: each holds a vocabulary and an engine."""
 
@@ -158,25 +157,29 @@ def _prepare(out: Path) -> None:
 
 
 def _run(request: Request, names: list[str], corpus: Corpus, host: PluginHost) -> RunResults:
-    from grammar_backends_conformance.comparison.environment import available_cores, describe_environment
-    from grammar_backends_conformance.comparison.pool import Limits, Pool
-    from grammar_backends_conformance.comparison.progress import Progress
+    from grammar_backends_conformance.comparison.outcome import CaseResult
+    from grammar_backends_conformance.running.environment import available_cores, describe_environment
+    from grammar_backends_conformance.running.interruption import terminate_as_interrupt
+    from grammar_backends_conformance.running.pool import Lane, Limits, Pool
+    from grammar_backends_conformance.running.progress import Progress
 
     jobs = request.jobs or min(available_cores(), MAX_JOBS)
     limits = Limits(request.time_limit, request.memory_limit)
-    environment = describe_environment(host, ["gb", *sys.argv[1:]])
+    environment = describe_environment([record.spec for record in host.backends], ["gb", *sys.argv[1:]])
     start, complete = time.monotonic(), True
-    with Progress(len(names) * len(corpus.cases)) as progress, _terminate_as_interrupt():
+    lanes = [Lane(name, (WORKER, name, request.tokenizer), corpus.cases) for name in names]
+    with Progress(len(names) * len(corpus.cases)) as progress, terminate_as_interrupt():
         pool = Pool(
-            names,
-            corpus.cases,
-            tokenizer=request.tokenizer,
+            lanes,
             jobs=jobs,
             limits=limits,
+            read=CaseResult.from_dict,
+            trouble=CaseResult,
             on_result=progress.advance,
         )
         try:
-            pool.run()
+            with pool:
+                pool.run()
         except KeyboardInterrupt:
             complete = False
     environment |= {
@@ -189,7 +192,7 @@ def _run(request: Request, names: list[str], corpus: Corpus, host: PluginHost) -
     return _collect(pool, corpus, environment, complete)
 
 
-def _collect(pool: Pool, corpus: Corpus, environment: dict[str, Any], complete: bool) -> RunResults:
+def _collect(pool: Pool[Case, CaseResult], corpus: Corpus, environment: dict[str, Any], complete: bool) -> RunResults:
     from grammar_backends_conformance.comparison.results import RunResults, describe_case
 
     vocabulary = next((ready["vocabulary"] for ready in pool.ready.values()), None)
@@ -204,31 +207,17 @@ def _collect(pool: Pool, corpus: Corpus, environment: dict[str, Any], complete: 
     )
 
 
-def _in_order(pool: Pool, corpus: Corpus) -> dict[str, dict[str, Any]]:
+def _in_order(pool: Pool[Case, CaseResult], corpus: Corpus) -> dict[str, dict[str, Any]]:
     """Results in the order of the corpus: workers finish in any order, files should not differ for it."""
     ids = [case.id for case in corpus.cases]
     return {name: {id_: by_id[id_] for id_ in ids if id_ in by_id} for name, by_id in pool.results.items()}
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: workers killed, results so far written."""
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _write(out: Path, run: RunResults) -> None:
     import json
 
     from grammar_backends_conformance.comparison.html import render
-    from grammar_backends_conformance.comparison.results import write_text
+    from grammar_backends_conformance.running.files import write_text
 
     try:
         write_text(out / "results.json", json.dumps(run.to_dict(), separators=(",", ":")) + "\n")

@@ -5,10 +5,7 @@ The schema is versioned; a reader refuses versions it does not know rather than 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +15,7 @@ from grammar_backends_conformance.comparison.corpus import Case
 from grammar_backends_conformance.comparison.outcome import CaseResult
 from grammar_backends_conformance.comparison.statistics import percentiles, summarise
 
-__all__ = ["SCHEMA_VERSION", "Regression", "ResultsError", "RunResults", "compare_with_baseline", "write_text"]
+__all__ = ["SCHEMA_VERSION", "Regression", "ResultsError", "RunResults", "compare_with_baseline"]
 
 SCHEMA_VERSION = 1
 
@@ -161,21 +158,3 @@ def compare_with_baseline(now: RunResults, old: RunResults) -> Comparison:
 
 def _digest(cases: Mapping[str, Mapping[str, Any]], id_: str) -> Any:
     return cases.get(id_, {}).get("digest")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: a reader never sees half of one.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

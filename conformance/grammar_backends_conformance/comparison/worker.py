@@ -1,64 +1,43 @@
-"""The process that runs cases: one backend, warmed up, serving cases one after another until its input ends.
+"""The process that runs cases: one backend, warmed up, serving cases one after another (`running.process`).
 
-Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENIZER``; it reads a case a line from
-stdin and answers each with a line on stdout. Whatever an engine prints goes to stderr.
+Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENIZER``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
-import json
-import os
-import signal
 import sys
-from typing import IO, Any
+from typing import Any
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, default_host, load_backend, load_vocabulary
-from grammar_backends.errors import GrammarBackendsError
 from grammar_backends_conformance.comparison.corpus import parse_case
 from grammar_backends_conformance.comparison.judge import Compile, judge, warm_up
-from grammar_backends_conformance.comparison.outcome import CaseResult
+from grammar_backends_conformance.running.environment import describe_vocabulary
+from grammar_backends_conformance.running.process import NotStarted, Service, serve
 
-__all__ = ["main"]
+__all__ = ["start"]
 
 AUTO = "auto"
 
 
-def main(backend: str, tokenizer: str) -> int:
-    """Serve cases until stdin ends; 0 when it did, 1 when the backend cannot start or the process is spent."""
-    answers = _take_stdout()
-    _die_with_parent()
+def start(backend: str, tokenizer: str) -> Service:
+    """Load and warm up.
+
+    Raises:
+        NotStarted: the tokenizer cannot be read.
+    """
     try:
         vocabulary = load_vocabulary(tokenizer)
     except Exception as error:
-        return _refuse_to_start(answers, "tokenizer", error)
-    try:
-        compile_, version = _compiler(backend, vocabulary)
-    except Exception as error:
-        return _refuse_to_start(answers, "backend", error)
-    # The vocabulary is large and lives on: without this, every full collection during a case would walk it.
-    gc.collect()
-    gc.freeze()
-    _send(answers, {"ready": {"version": version, "vocabulary": _describe(vocabulary)}})
-    return _serve(answers, compile_, vocabulary, name_choice=backend == AUTO)
+        raise NotStarted from error
+    compile_, version = _compiler(backend, vocabulary)
 
-
-def _serve(answers: IO[str], compile_: Compile, vocabulary: Vocabulary, *, name_choice: bool) -> int:
-    for line in sys.stdin:
-        case = parse_case(json.loads(line))
-        try:
-            result = judge(case, compile_, vocabulary)
-        except MemoryError:
-            result = CaseResult(case.id, "crash", "out of memory (MemoryError)")
-            _send(answers, {"result": result.to_dict(), "spent": True})
-            return 1
-        if not name_choice:
+    def answer(task: dict[str, Any]) -> dict[str, Any]:
+        result = judge(parse_case(task), compile_, vocabulary)
+        if backend != AUTO:
             result.chosen = None
-        _send(answers, {"result": result.to_dict()})
-        gc.collect()  # between cases, so that none pays for its predecessor
-    return 0
+        return result.to_dict()
+
+    return Service({"version": version, "vocabulary": describe_vocabulary(vocabulary)}, answer)
 
 
 def _compiler(backend: str, vocabulary: Vocabulary) -> tuple[Compile, str]:
@@ -86,38 +65,5 @@ def _automatic(vocabulary: Vocabulary) -> tuple[Compile, str]:
     return compile_with, __version__
 
 
-def _describe(vocabulary: Vocabulary) -> dict[str, Any]:
-    return {
-        "name": vocabulary.name,
-        "size": vocabulary.size,
-        "width": vocabulary.width,
-        "fingerprint": vocabulary.fingerprint,
-    }
-
-
-def _refuse_to_start(answers: IO[str], stage: str, error: Exception) -> int:
-    message = str(error) if isinstance(error, GrammarBackendsError) else f"{type(error).__name__}: {error}"
-    _send(answers, {"failed": {"stage": stage, "message": message}})
-    return 1
-
-
-def _send(answers: IO[str], message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
-
-
-def _take_stdout() -> IO[str]:
-    """The real stdout for answers; whatever else writes there, natively too, goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
-def _die_with_parent() -> None:
-    """Linux: a worker inside a hanging engine must not outlive a parent that was killed."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(serve(lambda: start(sys.argv[1], sys.argv[2])))

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from grammar_backends.cli.support import note
-from grammar_backends_conformance.comparison.outcome import CaseResult
+from grammar_backends_conformance.running.pool import Result
 
 __all__ = ["Progress"]
 
@@ -37,12 +37,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def advance(self, backend: str, result: CaseResult) -> None:
+    def advance(self, lane: str, result: Result) -> None:
         """One more result."""
         self._done += 1
         self._outcomes[result.outcome] += 1
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=f"{backend} {result.id}"[:60])
+            self._bar.update(self._task, completed=self._done, description=f"{lane} {result.id}"[:60])
         elif self._done * LINES // self._total > (self._done - 1) * LINES // self._total:
             counts = ", ".join(f"{name} {count}" for name, count in self._outcomes.most_common())
             note(f"{self._done} of {self._total} done: {counts}")

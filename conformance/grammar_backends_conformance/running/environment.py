@@ -7,31 +7,42 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from grammar_backends import PluginHost
+from grammar_backends import Vocabulary
+from grammar_backends.contract import BackendSpec
 
-__all__ = ["available_cores", "describe_environment"]
+__all__ = ["available_cores", "describe_environment", "describe_vocabulary"]
 
 PACKAGES = ("grammar-backends", "grammar-backends-conformance", "numpy", "torch")
 
 
-def describe_environment(host: PluginHost, command_line: Sequence[str]) -> dict[str, Any]:
-    """The environment of this process as JSON-able data."""
+def describe_environment(backends: Iterable[BackendSpec], command_line: Sequence[str]) -> dict[str, Any]:
+    """The environment of this process as JSON-able data, with the versions of these backends' distributions."""
     names = {*PACKAGES}
-    for record in host.backends:
-        names |= {record.spec.distribution, record.spec.engine}
+    for spec in backends:
+        names |= {spec.distribution, spec.engine}
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": {name: version for name in sorted(names) if (version := _version(name))},
+        "packages": {name: version for name in sorted(names) if (version := package_version(name))},
         "platform": platform.platform(),
         "cpu": cpu_model(),
         "cores": available_cores(),
         "memory_mb": _memory_mb(),
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": list(command_line),
+    }
+
+
+def describe_vocabulary(vocabulary: Vocabulary) -> dict[str, Any]:
+    """What a report says of a vocabulary."""
+    return {
+        "name": vocabulary.name,
+        "size": vocabulary.size,
+        "width": vocabulary.width,
+        "fingerprint": vocabulary.fingerprint,
     }
 
 
@@ -63,7 +74,8 @@ def _memory_mb() -> int | None:
         return None
 
 
-def _version(distribution: str) -> str | None:
+def package_version(distribution: str) -> str | None:
+    """The version of an installed distribution."""
     try:
         return importlib.metadata.version(distribution) if distribution else None
     except importlib.metadata.PackageNotFoundError:
