@@ -1,12 +1,13 @@
 """Shows results: tables for people, JSON for programs, Markdown for pull requests.
 
-A command builds its data once, as JSON-able values and as blocks (tables and paragraphs), and `emit` writes the form
-that was asked for to stdout.
+A command builds its data once, as JSON-able values and as blocks (tables, listings and paragraphs), and `emit` writes
+the form that was asked for to stdout.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-__all__ = ["FORMATS", "Table", "emit", "format_option", "note", "printable"]
+__all__ = ["FORMATS", "Block", "Table", "Verbatim", "emit", "format_option", "markdown", "note", "printable"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,6 +47,17 @@ class Table:
     styles: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Verbatim:
+    """Text whose lines stay as they are."""
+
+    text: str
+
+
+Block = Table | Verbatim | str
+"""A part of what a command shows; a text is a paragraph."""
+
+
 def format_option(function: Function) -> Function:
     """Adds ``--format``; the command gets `format_` as one of `FORMATS`."""
     return click.option(
@@ -57,15 +69,20 @@ def format_option(function: Function) -> Function:
     )(function)
 
 
-def emit(format_: str, data: Any, blocks: Sequence[Table | str]) -> None:
+def emit(format_: str, data: Any, blocks: Sequence[Block]) -> None:
     """Write one result to stdout, as `data` (JSON) or as `blocks` (table, Markdown)."""
     if format_ == "json":
         # ASCII, so that text with lone surrogates or odd characters survives every pipe and terminal.
         click.echo(json.dumps(data, indent=2))
     elif format_ == "markdown":
-        click.echo("\n\n".join(_markdown(block) for block in blocks))
+        click.echo(markdown(blocks))
     else:
         _print_rich(blocks)
+
+
+def markdown(blocks: Sequence[Block]) -> str:
+    """The blocks as Markdown."""
+    return "\n\n".join(_markdown(block) for block in blocks)
 
 
 def note(text: str) -> None:
@@ -78,9 +95,12 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def _markdown(block: Table | str) -> str:
+def _markdown(block: Block) -> str:
     if isinstance(block, str):
         return block
+    if isinstance(block, Verbatim):
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+        return f"{fence}text\n{block.text}\n{fence}"
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |"
@@ -94,7 +114,7 @@ def _markdown_cell(text: str) -> str:
     return printable(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
 
 
-def _print_rich(blocks: Sequence[Table | str]) -> None:
+def _print_rich(blocks: Sequence[Block]) -> None:
     from rich.console import Console  # lazy: only tables need it
     from rich.text import Text
 
@@ -102,8 +122,8 @@ def _print_rich(blocks: Sequence[Table | str]) -> None:
     for index, block in enumerate(blocks):
         if index:
             console.print()
-        if isinstance(block, str):
-            console.print(Text(block))
+        if isinstance(block, (str, Verbatim)):
+            console.print(Text(block if isinstance(block, str) else block.text))
             continue
         if block.title:
             console.print(Text(block.title, style="bold"))  # a table's own title would wrap at the table's width

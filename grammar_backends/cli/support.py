@@ -5,17 +5,20 @@ Import it inside `grammar_backends.commands` entry points: exit codes, the share
 
 from grammar_backends.cli.exits import ExitCode, exit_with
 from grammar_backends.cli.options import SpecInput, backend_option, spec_options, tokenizer_option
-from grammar_backends.cli.output import FORMATS, Table, emit, format_option, note, printable
+from grammar_backends.cli.output import FORMATS, Block, Table, Verbatim, emit, format_option, markdown, note, printable
 
 __all__ = [
     "FORMATS",
+    "Block",
     "ExitCode",
     "SpecInput",
     "Table",
+    "Verbatim",
     "backend_option",
     "emit",
     "exit_with",
     "format_option",
+    "markdown",
     "note",
     "printable",
     "spec_options",

@@ -16,9 +16,10 @@ import torch
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, allocate_bitmask
 from grammar_backends.contract import StructuredOutputGrammar
-from grammar_backends.errors import CompileError, DeadEnd, GrammarError, SpecError, UnsupportedFeature
+from grammar_backends.errors import DeadEnd, GrammarBackendsError, GrammarError, SpecError, UnsupportedFeature
 from grammar_backends_conformance.comparison.corpus import Case, CaseText, case_spec
 from grammar_backends_conformance.comparison.outcome import FAILURE_LIMIT, CaseResult, Outcome, TextFailure
+from grammar_backends_conformance.running.process import one_line, out_of_memory
 
 __all__ = ["Compile", "judge", "warm_up"]
 
@@ -29,7 +30,7 @@ Compile: TypeAlias = Callable[[GrammarSpec], CompiledGrammar]
 """How a spec becomes a compiled grammar: a backend's `compile_grammar`, or the automatic choice before it."""
 
 
-class EngineFailureError(Exception):
+class EngineFailureError(GrammarBackendsError):
     """The engine failed while a text was judged: neither accepted nor refused."""
 
 
@@ -53,19 +54,10 @@ def judge(case: Case, compile_: Compile, vocabulary: Vocabulary) -> CaseResult:
         return result
     except SpecError as error:
         return _refused(case, error)
-    except (EngineFailureError, CompileError) as error:
-        return _failed(case, error, str(error))
     except Exception as error:
-        return _failed(case, error, _one_line(error))
-
-
-def _failed(case: Case, error: BaseException, detail: str) -> CaseResult:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MemoryError):
-            raise MemoryError from error  # the layer wraps what an engine raises
-        cause = cause.__cause__
-    return CaseResult(case.id, "error", detail)
+        if out_of_memory(error):
+            raise MemoryError from error
+        return CaseResult(case.id, "error", one_line(error))
 
 
 def _refused(case: Case, error: SpecError) -> CaseResult:
@@ -180,10 +172,6 @@ def _fills(grammar: StructuredOutputGrammar, row: torch.Tensor) -> str | None:
 
 def _bit(row: torch.Tensor, token: int) -> bool:
     return bool((int(row[0, token >> 5]) >> (token & 31)) & 1)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
 
 def warm_up(compile_: Compile, vocabulary: Vocabulary) -> None:

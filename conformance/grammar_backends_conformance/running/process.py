@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from grammar_backends.errors import GrammarBackendsError
 
-__all__ = ["NotStarted", "Service", "serve"]
+__all__ = ["NotStarted", "Service", "one_line", "out_of_memory", "serve"]
 
 
 class NotStarted(Exception):
@@ -47,7 +47,7 @@ def serve(start: Callable[[], Service]) -> int:
     except Exception as error:
         everywhere = isinstance(error, NotStarted)
         cause = error.__cause__ or error if everywhere else error
-        _send(answers, {"failed": {"message": _one_line(cause), "everywhere": everywhere}})
+        _send(answers, {"failed": {"message": one_line(cause), "everywhere": everywhere}})
         return 1
     # What was loaded is large and lives on: without this, every full collection during a task would walk it.
     gc.collect()
@@ -70,8 +70,18 @@ def _answer_all(answers: IO[str], service: Service) -> int:
     return 0
 
 
-def _one_line(error: BaseException) -> str:
-    return str(error) if isinstance(error, GrammarBackendsError) else f"{type(error).__name__}: {error}"
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory is what ran out: the layer wraps what an engine raises."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MemoryError):
+        cause = cause.__cause__
+    return cause is not None
+
+
+def one_line(error: BaseException) -> str:
+    """An error's own words where they are this project's, else its type too; without line breaks."""
+    text = str(error) if isinstance(error, GrammarBackendsError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:500]
 
 
 def _send(answers: IO[str], message: dict[str, Any]) -> None:
