@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-DISTRIBUTIONS := . plugins/xgrammar plugins/guidance plugins/outlines conformance
+DISTRIBUTIONS := . plugins/xgrammar plugins/guidance plugins/outlines plugins/lm_format_enforcer conformance
 STAMP := .venv/.installed
 INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml
 CORPUS ?=

@@ -877,6 +877,9 @@ class RegexDialect:
         max_repeat: the largest count the engine takes, if there is a limit.
         max_positions: the largest number of positions the engine can carry, if there is a limit.
         max_depth: how deep its parser lets groups, series, alternatives and repetitions nest, if there is a limit.
+        negate: a set that reaches to the end of Unicode is written as `[^...]`, by what is not in it: for engines
+            that list every character of a class.
+        max_class: the most characters that a class, as it is written, may list, if there is a limit.
     """
 
     name: str
@@ -887,6 +890,8 @@ class RegexDialect:
     max_repeat: int | None = None
     max_positions: int | None = None
     max_depth: int | None = None
+    negate: bool = False
+    max_class: int | None = None
 
 
 def translate(pattern: str | Regex, dialect: RegexDialect) -> str:
@@ -946,6 +951,12 @@ def _check_limits(regex: Regex, dialect: RegexDialect) -> None:
         ("size", "characters with all counts written out", regex.positions, dialect.max_positions),
         ("{", "as a repeat count", _fold(regex.root, _largest_count), dialect.max_repeat),
         ("(", "levels of nesting", _fold(regex.root, _depth), dialect.max_depth),
+        (
+            "[",
+            "characters in a class",
+            _fold(regex.root, functools.partial(_largest_class, dialect)),
+            dialect.max_class,
+        ),
     )
     for keyword, what, found, limit in counts:
         if limit is not None and found > limit:
@@ -964,6 +975,13 @@ def _depth(node: Node, of: Sequence[int]) -> int:
 
 def _largest_count(node: Node, of: Sequence[int]) -> int:
     own = max(node.least, node.most or 0) if isinstance(node, Repetition) else 0
+    return max((own, *of))
+
+
+def _largest_class(dialect: RegexDialect, node: Node, of: Sequence[int]) -> int:
+    own = 0
+    if isinstance(node, CharacterSet):
+        own = sum(high - low + 1 for low, high in _listed(node.ranges, dialect))
     return max((own, *of))
 
 
@@ -1007,7 +1025,14 @@ def render_set(ranges: Ranges, dialect: RegexDialect) -> str:
     """A set of characters as the engine reads it: one character or a class in brackets."""
     if _is_single(ranges):
         return _render_character(ranges[0][0], dialect)
-    return f"[{''.join(_render_range(low, high, dialect) for low, high in _in_writing_order(ranges))}]"
+    listed = _listed(ranges, dialect)
+    sign = "^" if listed is not ranges else ""
+    return f"[{sign}{''.join(_render_range(low, high, dialect) for low, high in _in_writing_order(listed))}]"
+
+
+def _listed(ranges: Ranges, dialect: RegexDialect) -> Ranges:
+    """The characters that a class is written with: those of the set, or those that it leaves out."""
+    return complement(ranges) if dialect.negate and ranges[-1][1] == sys.maxunicode else ranges
 
 
 def _in_writing_order(ranges: Ranges) -> list[tuple[int, int]]:

@@ -30,7 +30,9 @@ logger = logging.getLogger(__name__)
 State = Literal["loaded", "blocked", "failed", "incompatible"]
 Registered = TypeVar("Registered", BackendSpec, TokenizerSpec, CommandSpec)
 
-SHIPPED = frozenset(f"grammar-backends-{name}" for name in ("conformance", "guidance", "outlines", "xgrammar"))
+SHIPPED = frozenset(
+    f"grammar-backends-{name}" for name in ("conformance", "guidance", "lm-format-enforcer", "outlines", "xgrammar")
+)
 """Distributions of this project load first, so that nobody can take a shipped backend's name."""
 
 

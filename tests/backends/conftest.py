@@ -21,7 +21,7 @@ from grammar_backends.contract import CompiledGrammar, Grammar, GrammarBackend, 
 from grammar_backends.contract import unpack_ids as ids_of
 from grammar_backends.plugins import PluginHost
 
-BACKENDS = ("xgrammar", "guidance", "outlines")
+BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
 VOCABULARIES = ("byte", "tekken", "tricky")
 
 SPANNING = [
@@ -104,7 +104,13 @@ SAMPLES = [
         ("()",),
         PARSERS,
     ),
-    Sample("object", GrammarSpec.json_object(), ("{}", '{"name": [1, {"a": null}]}'), ("[", "{1"), PARSERS),
+    Sample(
+        "object",
+        GrammarSpec.json_object(),
+        ("{}", '{"name": [1, {"a": null}]}'),
+        ("[", "{1"),
+        PARSERS | {"lm-format-enforcer"},
+    ),
     Sample("tag", GrammarSpec.structural_tag(TAG), ("", "a日 <f>{}</f> b"), ("<f>[",), PARSERS),
 ]
 

@@ -60,7 +60,11 @@ def test_b4_every_declared_kind_and_syntax_has_a_sample(byte_lab: Lab) -> None:
             assert takes(byte_lab, GrammarSpec.grammar(text, syntax), "aa")  # type: ignore[arg-type]
             assert takes(byte_lab, GrammarSpec.grammar(text), "aa")
     else:
-        assert declared.kinds == {GrammarKind.JSON_SCHEMA, GrammarKind.REGEX, GrammarKind.CHOICE}
+        assert declared.kinds - {GrammarKind.JSON_OBJECT} == {
+            GrammarKind.JSON_SCHEMA,
+            GrammarKind.REGEX,
+            GrammarKind.CHOICE,
+        }
 
 
 def test_b4_json_object_means_objects_unless_told_otherwise(byte_lab: Lab) -> None:
@@ -357,7 +361,11 @@ def test_a24_other_threads_run_while_one_compiles(byte_lab: Lab) -> None:
     def spec(attempt: int) -> GrammarSpec:
         names = [f"property {attempt} {i}" for i in range(60)]
         return GrammarSpec.json_schema(
-            {"type": "object", "properties": {name: {"enum": [f"{name} {j}" for j in range(30)]} for name in names}}
+            {
+                "type": "object",
+                "properties": {name: {"enum": [f"{name} {j}" for j in range(30)]} for name in names},
+                "additionalProperties": False,
+            }
         )
 
     ticks, done = [0], threading.Event()

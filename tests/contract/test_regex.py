@@ -484,3 +484,13 @@ def test_d11_any_text_parses_or_is_refused_with_a_place(pattern: str) -> None:
         error = caught
     assert error is None or (error.line or 0) >= 1
     assert error is None or (error.column or 0) >= 1
+
+
+def test_c3_an_engine_that_lists_classes_gets_large_ones_by_what_they_leave_out() -> None:
+    lists = RegexDialect("lists", negate=True, max_class=100)
+    assert translate('[^"a]', lists) == '[^"a]'
+    assert translate(r"[\s\S]", lists) == "[^]"
+    assert translate("[a-z]", lists) == "[a-z]"
+    with pytest.raises(UnsupportedFeature, match="128 characters in a class, more than the 100"):
+        translate(r"[\x00-\x7f]", lists)
+    assert '"' not in translate('[^"]', RegexDialect("plain"))

@@ -405,7 +405,7 @@ def test_c3_one_of_needs_branches_that_exclude_one_another() -> None:
 
 
 def test_c3_support_data_names_versions_and_known_checks_only() -> None:
-    for engine in ("xgrammar", "guidance", "outlines"):
+    for engine in ("xgrammar", "guidance", "outlines", "lm_format_enforcer"):
         assert support(engine).measured in support(engine).versions
     data = json.loads((ROOT / "plugins/xgrammar/grammar_backends_xgrammar/support.json").read_text("utf-8"))
     with pytest.raises(PluginError, match="unknown checks or costs nonsense"):
@@ -553,7 +553,7 @@ def test_d19_reading_a_schema_is_bounded_whatever_the_schema(schema: Any) -> Non
     start = time.perf_counter()
     sites = walk(schema)
     check_schema(sites)
-    for engine in ("xgrammar", "guidance", "outlines"):
+    for engine in ("xgrammar", "guidance", "outlines", "lm_format_enforcer"):
         support(engine).findings(sites, OPEN)
     assert time.perf_counter() - start < 5
 
