@@ -113,7 +113,7 @@ def tokenizer_option(function: Function) -> Function:
         default="tekken",
         show_default=True,
         metavar="NAME",
-        help="tekken, byte, a tokenizer file or directory, or a hub id.",
+        help="tekken, byte, a tokenizer file (tokenizer.json, .model, .tiktoken, .gguf) or directory, or a hub id.",
     )(function)
 
 

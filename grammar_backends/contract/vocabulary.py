@@ -10,6 +10,7 @@ import copy
 import functools
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -223,15 +224,73 @@ class Vocabulary:
         return read_huggingface(tokenizer, width=width, stop_ids=stop_ids)
 
     @classmethod
-    def from_mistral(cls, tokenizer: Any, *, width: int | None = None) -> Vocabulary:
-        """A tekken tokenizer of mistral-common (`MistralTokenizer`, `InstructTokenizer` or `Tekkenizer`).
+    def from_tiktoken(
+        cls, encoding: Any, *, width: int | None = None, stop_ids: Collection[int] | None = None
+    ) -> Vocabulary:
+        """A `tiktoken.Encoding`, or a tokenizer object that holds one; for a file there is `load_vocabulary`.
+
+        Args:
+            encoding: its special tokens become special ids.
+            width: the model's vocabulary size when it is padded beyond the tokenizer's.
+            stop_ids: end-of-sequence ids; found from the special tokens' names when absent.
 
         Raises:
-            VocabularyError: not a tekken tokenizer.
+            VocabularyError: not an encoding, or no stop id is known.
+        """
+        from grammar_backends.tokenizers.tiktoken import read_tiktoken
+
+        return read_tiktoken(encoding, width=width, stop_ids=stop_ids)
+
+    @classmethod
+    def from_sentencepiece(
+        cls, processor: Any, *, width: int | None = None, stop_ids: Collection[int] | None = None
+    ) -> Vocabulary:
+        """A `SentencePieceProcessor`, or the path of a SentencePiece model.
+
+        Args:
+            processor: byte pieces become bytes, ``▁`` a space; control pieces become special ids.
+            width: the model's vocabulary size when it is padded beyond the tokenizer's.
+            stop_ids: end-of-sequence ids; the model's own and well-known ends of a turn when absent.
+
+        Raises:
+            VocabularyError: the package sentencepiece is missing, or the file is no SentencePiece model.
+        """
+        from grammar_backends.tokenizers.sentencepiece import read_sentencepiece
+
+        return read_sentencepiece(processor, width=width, stop_ids=stop_ids)
+
+    @classmethod
+    def from_mistral(cls, tokenizer: Any, *, width: int | None = None) -> Vocabulary:
+        """A tokenizer of mistral-common: tekken or SentencePiece, alone or in a `MistralTokenizer`.
+
+        Raises:
+            VocabularyError: not a tokenizer of mistral-common.
         """
         from grammar_backends.tokenizers.mistral import read_mistral
 
         return read_mistral(tokenizer, width=width)
+
+    @classmethod
+    def from_gguf(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        width: int | None = None,
+        stop_ids: Collection[int] | None = None,
+    ) -> Vocabulary:
+        """The tokenizer inside a GGUF file, byte-level BPE or SentencePiece's BPE.
+
+        Args:
+            path: the file; its tensors are not read.
+            width: the model's vocabulary size; found from the embedding's shape when absent.
+            stop_ids: end-of-sequence ids; those that the file declares and well-known ends of a turn when absent.
+
+        Raises:
+            VocabularyError: not a GGUF file, or one without a tokenizer of these kinds.
+        """
+        from grammar_backends.tokenizers.gguf import read_gguf
+
+        return read_gguf(path, width=width, stop_ids=stop_ids)
 
 
 def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:

@@ -9,44 +9,18 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError, trim
+from grammar_backends.tokenizers.pieces import from_byte_level, from_piece
+from grammar_backends.tokenizers.stops import find_stop_ids
 
 __all__ = ["read_huggingface"]
 
 Part: TypeAlias = dict[str, Any]
 """A normalizer, pre-tokenizer or decoder as `tokenizer.json` writes it."""
-
-STOP_NAMES = (
-    "</s>",
-    "<eos>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "<|eom|>",
-    "<|im_end|>",
-    "<end_of_turn>",
-    "<|return|>",
-    "<|call|>",
-    "<|eos|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<EOS_TOKEN>",
-    "[EOS]",
-    "[|endofturn|]",
-    "<｜end▁of▁sentence｜>",
-)
-"""End-of-sequence names of well-known models, for a tokenizer that does not say which token ends a sequence.
-
-All that are present count, since chat models end with any of theirs.
-"""
-
-BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def read_huggingface(
@@ -134,7 +108,7 @@ def _decoding(decoder: Part | None) -> Callable[[str], bytes]:
     steps = _flat(decoder, "decoders")
     kinds = [str(step.get("type")) for step in steps]
     if [kind for kind in kinds if kind != "Fuse"] == ["ByteLevel"]:
-        return _from_byte_level
+        return from_byte_level
     replaced: list[tuple[str, str]] = []
     for index, step in enumerate(steps):
         pair = _replacement(step)
@@ -145,7 +119,7 @@ def _decoding(decoder: Part | None) -> Callable[[str], bytes]:
             break
     else:
         if steps:
-            return functools.partial(_from_text, replaced=replaced, byte_tokens="ByteFallback" in kinds)
+            return functools.partial(from_piece, replaced=replaced, byte_tokens="ByteFallback" in kinds)
     found = " + ".join(kinds) or "none"
     hint = "Byte-level and byte-fallback (SentencePiece's style) are read; for others there is Vocabulary.from_bytes"
     raise VocabularyError(f"the tokenizer's decoder is not supported: {found}", hint=hint)
@@ -159,41 +133,11 @@ def _replacement(step: Part) -> tuple[str, str] | None:
     return None
 
 
-def _from_byte_level(text: str) -> bytes:
-    try:
-        return bytes(map(_byte_alphabet().__getitem__, text))
-    except KeyError:
-        return text.encode()  # an added token may hold other characters; the decoder leaves it as it is
-
-
-@functools.cache
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's names for bytes: printable Latin-1 as itself, the others from U+0100 on."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
-def _from_text(text: str, *, replaced: Iterable[tuple[str, str]], byte_tokens: bool) -> bytes:
-    if byte_tokens and (match := BYTE_TOKEN.fullmatch(text)):
-        return bytes.fromhex(match[1])
-    for old, new in replaced:
-        text = text.replace(old, new)
-    return text.encode()
-
-
 def _stop_ids(tokenizer: Any, special: Mapping[int, str]) -> list[int]:
     given = getattr(tokenizer, "eos_token_id", None)
     if given is not None:
         return list(given) if isinstance(given, (list, tuple)) else [given]
-    ids = {name: id_ for id_, name in special.items()}
-    found = [ids[name] for name in STOP_NAMES if name in ids]
-    if found:
-        return found
-    few = ", ".join(list(ids)[:8]) or "none"
-    raise VocabularyError(
-        f"the tokenizer does not say which token ends a sequence (special tokens: {few})", hint="Give stop_ids"
-    )
+    return find_stop_ids(special)
 
 
 class _Encoder:

@@ -6,8 +6,8 @@ themselves are read by the other modules here.
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import functools
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError, trim
+from grammar_backends.tokenizers.files import import_library, is_installed, read_bytes, read_json_object
+from grammar_backends.tokenizers.gguf import read_gguf
+from grammar_backends.tokenizers.gguf_header import MAGIC
 from grammar_backends.tokenizers.huggingface import read_huggingface
 from grammar_backends.tokenizers.mistral import packaged_tekken, read_tekken_file
 from grammar_backends.tokenizers.raw_bytes import byte_vocabulary
+from grammar_backends.tokenizers.sentencepiece import read_sentencepiece
+from grammar_backends.tokenizers.tiktoken import read_tiktoken_file
 
 if TYPE_CHECKING:
     from grammar_backends.plugins.host import PluginHost
 
 __all__ = ["BUILT_IN", "load_vocabulary"]
+
+logger = logging.getLogger(__name__)
 
 
 def _tekken(*, width: int | None = None) -> Vocabulary:
@@ -35,17 +42,26 @@ BUILT_IN: dict[str, Callable[..., Vocabulary]] = {"byte": byte_vocabulary, "tekk
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
-REFUSED = {
-    ".gguf": "a GGUF file",
-    ".tiktoken": "a tiktoken file",
-    ".model": "a SentencePiece file",
-    ".spm": "a SentencePiece file",
+ENDINGS = {
+    ".json": "tokenizer.json",
+    ".gguf": "gguf",
+    ".tiktoken": "tiktoken",
+    ".model": "sentencepiece",
+    ".spm": "sentencepiece",
 }
-"""Formats that are known and not read yet, by the ending of their files."""
+"""Formats by the ending of their files, where the content does not show the format."""
+
+TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+
+STANDARD_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model", "tiktoken.model")
+"""Names under which a model's directory keeps its tokenizer: the files beside them are the model's configuration."""
+
+PREFERENCE = ("tokenizer.json", "tekken", "sentencepiece", "tiktoken", "gguf")
+"""Formats of a directory's files, the one that says most about the tokenizer first."""
 
 ACCEPTED = (
-    "Also taken: a tokenizer.json or a directory that holds one, a tekken*.json, and a hub id (org/name) when "
-    "transformers is installed"
+    "Also taken: a tokenizer.json, a tekken*.json, a SentencePiece or tiktoken file, a .gguf, a directory that holds "
+    "one, and a hub id (org/name) when transformers is installed"
 )
 
 
@@ -57,14 +73,16 @@ def load_vocabulary(
     Pseudo-code::
 
         a built-in name ("byte", "tekken")        -> that (write ./byte for a file called so)
-        an existing file or directory             -> read it, with the model's configuration beside it
+        an existing file                          -> read it; its format shows in the content, else in the name
+        an existing directory                     -> the file in it that comes first in `PREFERENCE`; of several with
+                                                     one format, one with a standard name, else the latest by name
         a name that a plugin has registered       -> ask the plugin
         org/name, and transformers is installed   -> AutoTokenizer.from_pretrained(name)
 
     Args:
         name: as above.
-        width: ids that a row covers. When absent: the `vocab_size` in the model's `config.json` if there is one and
-            it is larger, else the number of tokens (B6).
+        width: ids that a row covers. When absent: what the model's files say (the `vocab_size` in `config.json`, the
+            embedding in a GGUF), if that is larger than the number of tokens (B6).
         host: whose plugins are asked; None asks every installed plugin, once nothing else has fitted.
 
     Raises:
@@ -102,7 +120,7 @@ def _exists(path: Path) -> bool:
 
 
 def _looks_like_a_file(path: Path) -> bool:
-    return path.suffix in REFUSED or path.suffix == ".json"
+    return path.suffix in ENDINGS
 
 
 def _unknown(name: str, known: list[str]) -> VocabularyError:
@@ -110,7 +128,8 @@ def _unknown(name: str, known: list[str]) -> VocabularyError:
 
     hint = f"Known names: {', '.join(known)}. {ACCEPTED}"
     if os.sep in name or _looks_like_a_file(Path(name)):
-        return VocabularyError(f"there is no file or directory {name!r}", hint=hint)
+        near = did_you_mean(Path(name).name, _names_beside(Path(name)))
+        return VocabularyError(f"there is no file or directory {name!r}{near}", hint=hint)
     return VocabularyError(f"there is no vocabulary {name!r}{did_you_mean(name, known)}", hint=hint)
 
 
@@ -129,44 +148,99 @@ def _ask_plugin(name: str, factory: str, width: int | None) -> Vocabulary:
     return vocabulary if width is None else vocabulary.with_width(width)
 
 
+def _names_beside(path: Path) -> list[str]:
+    try:
+        return [each.name for each in path.parent.iterdir()]
+    except (OSError, ValueError):
+        return []
+
+
 def _read_path(path: Path, width: int | None) -> Vocabulary:
     if path.is_dir():
         return _read_directory(path, width)
-    kind = _refused(path)
-    if kind:
-        raise VocabularyError(f"{path} is {kind}, which is not supported yet", hint=ACCEPTED)
-    if path.name.startswith("tekken") and path.suffix == ".json":
-        return read_tekken_file(path, width=width)
-    beside = path.parent if path.name == "tokenizer.json" else None
-    return _read_tokenizer_json(path, beside, width)
+    return READERS[_format(path)](path, path.parent if path.name in STANDARD_FILES else None, str(path), width)
 
 
-def _refused(path: Path) -> str | None:
+def _format(path: Path) -> str:
+    if path.suffix == ".json":
+        return "tekken" if path.name.startswith("tekken") else "tokenizer.json"
+    try:
+        with path.open("rb") as file:
+            start = file.read(1024)
+    except OSError as error:
+        raise VocabularyError(f"{path} cannot be read: {trim(str(error))}") from error
+    if start.startswith(MAGIC):
+        return "gguf"
+    if TIKTOKEN_LINE.match(start):
+        return "tiktoken"  # Llama's tokenizer.model, too
     # Mistral writes versions behind the ending: tokenizer.model.v3.
-    return next((REFUSED[suffix] for suffix in path.suffixes if suffix in REFUSED), None)
+    return next((ENDINGS[suffix] for suffix in path.suffixes if suffix in ENDINGS), "tokenizer.json")
 
 
 def _read_directory(path: Path, width: int | None) -> Vocabulary:
-    if (path / "tokenizer.json").is_file():
-        return _read_tokenizer_json(path / "tokenizer.json", path, width)
     try:
-        files = sorted(path.iterdir())
+        files = sorted(file for file in path.iterdir() if _may_hold_tokenizer(file))
     except OSError as error:
         raise VocabularyError(f"{path} cannot be read: {trim(str(error))}") from error
-    for file in files:
-        if file.name.startswith("tekken") and file.suffix == ".json":
-            return _at_least(read_tekken_file(file, name=str(path)), width, _padded_size(path))
-    for file in files:
-        if kind := _refused(file):
-            raise VocabularyError(f"{path} holds {kind}, {file.name}, which is not supported yet", hint=ACCEPTED)
-    raise VocabularyError(f"{path} holds neither tokenizer.json nor tekken*.json")
+    if not files:
+        raise VocabularyError(f"{path} holds no tokenizer", hint=ACCEPTED)
+    formats = {file: _format(file) for file in files}
+    best = min(formats.values(), key=PREFERENCE.index)
+    of_best = [file for file in files if formats[file] == best]
+    chosen = next((file for file in of_best if file.name in STANDARD_FILES), of_best[0 if best == "gguf" else -1])
+    if len(files) > 1:
+        logger.info("%s holds %s: %s is read", path, ", ".join(file.name for file in files), chosen.name)
+    return READERS[best](chosen, path, str(path if len(files) == 1 else chosen), width)
 
 
-def _read_tokenizer_json(path: Path, beside: Path | None, width: int | None) -> Vocabulary:
+def _may_hold_tokenizer(file: Path) -> bool:
+    if file.suffix == ".json":
+        return file.name == "tokenizer.json" or file.name.startswith("tekken")
+    # A projector is a GGUF file without a tokenizer that lies beside a model which sees.
+    return any(suffix in ENDINGS for suffix in file.suffixes) and not file.name.startswith("mmproj")
+
+
+def _read_tekken(path: Path, beside: Path | None, name: str, width: int | None) -> Vocabulary:
+    return _at_least(read_tekken_file(path, name=name), width, _padded_size(beside))
+
+
+def _read_sentencepiece(path: Path, beside: Path | None, name: str, width: int | None) -> Vocabulary:
+    read = functools.partial(read_sentencepiece, path, name=name)
+    return _at_least(_with_configured_stops(read, beside), width, _padded_size(beside))
+
+
+def _read_tiktoken(path: Path, beside: Path | None, name: str, width: int | None) -> Vocabulary:
+    read = functools.partial(read_tiktoken_file, path, name=name, special=_configured_special(beside))
+    return _at_least(_with_configured_stops(read, beside), width, _padded_size(beside))
+
+
+def _read_gguf(path: Path, beside: Path | None, name: str, width: int | None) -> Vocabulary:
+    return read_gguf(path, name=name, width=width)  # the file has the model's configuration in it
+
+
+def _with_configured_stops(read: Callable[..., Vocabulary], beside: Path | None) -> Vocabulary:
+    vocabulary = read()
+    ids = {text: id_ for id_, text in vocabulary.special_names.items()}
+    configured = _configured_stop_ids(beside, ids.get) if beside else []
+    if vocabulary.stop_set.issuperset(configured):
+        return vocabulary
+    return read(stop_ids=[*configured, *vocabulary.stop_ids])
+
+
+def _configured_special(directory: Path | None) -> dict[int, str]:
+    """Special tokens that the model's configuration adds to its tokenizer, by id."""
+    added = _read_optional(directory, "tokenizer_config.json").get("added_tokens_decoder")
+    found = {}
+    for id_, token in added.items() if isinstance(added, dict) else ():
+        if isinstance(token, dict) and token.get("special") and str(id_).isdecimal():
+            found[int(id_)] = str(token.get("content"))
+    return found
+
+
+def _read_tokenizer_json(path: Path, beside: Path | None, name: str, width: int | None) -> Vocabulary:
     tokenizer = _open_tokenizer_json(path)
-    stop_ids = _configured_stop_ids(beside, tokenizer) if beside else []
-    vocabulary = _read_named(str(path if beside is None else beside), tokenizer, stop_ids)
-    return _at_least(vocabulary, width, _padded_size(beside) if beside else 0)
+    stop_ids = _configured_stop_ids(beside, tokenizer.token_to_id) if beside else []
+    return _at_least(_read_named(name, tokenizer, stop_ids), width, _padded_size(beside))
 
 
 def _read_named(name: str, tokenizer: Any, stop_ids: list[int]) -> Vocabulary:
@@ -177,15 +251,11 @@ def _read_named(name: str, tokenizer: Any, stop_ids: list[int]) -> Vocabulary:
 
 
 def _open_tokenizer_json(path: Path) -> Any:
+    library = import_library("tokenizers", str(path), "huggingface")
     try:
-        from tokenizers import Tokenizer  # lazy: an optional dependency
-    except ImportError as error:
-        hint = "Install it: pip install 'grammar-backends[huggingface]'"
-        raise VocabularyError(f"{path} needs the package tokenizers", hint=hint) from error
-    try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise VocabularyError(f"{path} cannot be read: {trim(str(error))}") from error
+        return library.Tokenizer.from_str(read_bytes(path).decode())
+    except VocabularyError:
+        raise
     except Exception as error:  # the library raises bare exceptions
         raise VocabularyError(f"{path} is not a tokenizer.json: {trim(str(error))}") from error
 
@@ -195,54 +265,48 @@ def _at_least(vocabulary: Vocabulary, width: int | None, padded: int) -> Vocabul
     return vocabulary.with_width(max(vocabulary.size, padded) if width is None else width)
 
 
-def _padded_size(directory: Path) -> int:
-    config = _read_object(directory / "config.json")
+def _padded_size(directory: Path | None) -> int:
+    config = _read_optional(directory, "config.json")
     nested = config.get("text_config")
     size = config.get("vocab_size") or (nested.get("vocab_size") if isinstance(nested, dict) else None)
     return size if isinstance(size, int) else 0
 
 
-def _configured_stop_ids(directory: Path, tokenizer: Any) -> list[int]:
+def _configured_stop_ids(directory: Path, id_of: Callable[[str], int | None]) -> list[int]:
     """Ids that the model's files call end of sequence: those that engines stop at, the tokenizer's own first."""
-    found = list(_named_stop_ids(directory, tokenizer)) + list(_numbered(directory / "generation_config.json"))
-    return list(dict.fromkeys(found or _numbered(directory / "config.json")))
+    found = [*_named_stop_ids(directory, id_of), *_numbered(directory, "generation_config.json")]
+    return list(dict.fromkeys(found or _numbered(directory, "config.json")))
 
 
-def _named_stop_ids(directory: Path, tokenizer: Any) -> Iterator[int]:
+def _named_stop_ids(directory: Path, id_of: Callable[[str], int | None]) -> Iterator[int]:
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        token = _read_object(directory / file).get("eos_token")
+        token = _read_optional(directory, file).get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
         if not isinstance(text, str):
             continue
-        id_ = tokenizer.token_to_id(text)
+        id_ = id_of(text)
         if id_ is None:
             hint = "Load it with transformers, which adds such tokens, and use Vocabulary.from_huggingface"
             raise VocabularyError(f"{directory / file} names eos_token {text!r}, which no token has", hint=hint)
         yield id_
 
 
-def _numbered(path: Path) -> Iterator[int]:
-    ids = _read_object(path).get("eos_token_id")
+def _numbered(directory: Path, file: str) -> Iterator[int]:
+    ids = _read_optional(directory, file).get("eos_token_id")
     for id_ in ids if isinstance(ids, list) else [ids]:
         if isinstance(id_, int) and not isinstance(id_, bool):
             yield id_
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that may be absent."""
-    if not path.is_file():
+def _read_optional(directory: Path | None, file: str) -> dict[str, Any]:
+    """A JSON object that may be absent."""
+    if directory is None or not (directory / file).is_file():
         return {}
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise VocabularyError(f"{path} cannot be read: {trim(str(error))}") from error
-    if not isinstance(data, dict):
-        raise VocabularyError(f"{path} cannot be read: it holds no JSON object")
-    return data
+    return read_json_object(directory / file)
 
 
 def _read_hub(name: str, width: int | None) -> Vocabulary:
-    if importlib.util.find_spec("transformers") is None:
+    if not is_installed("transformers"):
         hint = "Install it: pip install transformers; or give the path of a tokenizer.json"
         raise VocabularyError(f"{name!r} looks like a hub id, which needs the package transformers", hint=hint)
     try:
@@ -277,3 +341,13 @@ def _hub_padded_size(name: str) -> int:
         return 0
     size = getattr(config, "vocab_size", None)
     return size if isinstance(size, int) else 0
+
+
+READERS: dict[str, Callable[[Path, Path | None, str, int | None], Vocabulary]] = {
+    "tokenizer.json": _read_tokenizer_json,
+    "tekken": _read_tekken,
+    "sentencepiece": _read_sentencepiece,
+    "tiktoken": _read_tiktoken,
+    "gguf": _read_gguf,
+}
+"""Readers by format: of a file, the directory of the model's configuration, a name for messages, and a width."""

@@ -1,7 +1,7 @@
-"""Reads Mistral's tekken tokenizers: objects of mistral-common, and their JSON files without mistral-common.
+"""Reads Mistral's tokenizers: objects of mistral-common, and the JSON files of tekken without mistral-common.
 
-A file is read here rather than by mistral-common because that takes a second longer and only encoding needs it.
-Mistral's SentencePiece tokenizers are refused.
+A tekken file is read here rather than by mistral-common because that takes a second longer and only encoding needs
+it. Mistral's older tokenizers are SentencePiece models, and are read as such.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import importlib.util
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError, trim
+from grammar_backends.tokenizers.files import find_in_package, is_installed, read_json_object
+from grammar_backends.tokenizers.sentencepiece import read_sentencepiece
 
 __all__ = ["packaged_tekken", "read_mistral", "read_tekken_file"]
 
@@ -54,19 +54,23 @@ WRAPPERS = 3
 
 
 def read_mistral(tokenizer: Any, *, width: int | None = None) -> Vocabulary:
-    """The vocabulary of a tekken tokenizer of mistral-common (B8).
+    """The vocabulary of a tokenizer of mistral-common (B8).
 
-    Every id below the number of special tokens is special, under its own name (``[TOOL_CALLS]``), so that no regular
-    expression matches one (A29). The stop id is the tokenizer's end of sequence.
+    Every control token is special, under its own name (``[TOOL_CALLS]``), so that no regular expression matches one
+    (A29). The stop id is the tokenizer's end of sequence.
 
     Args:
-        tokenizer: a `MistralTokenizer`, an `InstructTokenizer` or a `Tekkenizer`, or transformers' wrapper of one.
+        tokenizer: a `MistralTokenizer`, an `InstructTokenizer`, a `Tekkenizer` or a `SentencePieceTokenizer`, or
+            transformers' wrapper of one.
         width: the model's vocabulary size when it is padded beyond the tokenizer's.
 
     Raises:
-        VocabularyError: not a tekken tokenizer.
+        VocabularyError: not a tokenizer of mistral-common.
     """
-    tekken = _tekkenizer(tokenizer)
+    found = _unwrapped(tokenizer)
+    if not _is_tekken(found):
+        return read_sentencepiece(found.file_path, width=width)
+    tekken = found
     names = {id_: tekken.id_to_piece(id_) for id_ in sorted(tekken.special_ids)}
     tokens = [names[id_].encode() if id_ in names else tekken.id_to_byte_piece(id_) for id_ in range(tekken.n_words)]
     return _vocabulary(tokens, names, tekken.eos_id, width, "tekken", _Encoder(tekken), tokenizer)
@@ -81,7 +85,7 @@ def read_tekken_file(path: Path, *, width: int | None = None, name: str | None =
     Raises:
         VocabularyError: the file cannot be read, or is not a tekken file.
     """
-    data = _read_json(path)
+    data = read_json_object(path)
     try:
         config = data["config"]
         size, specials = int(config["default_vocab_size"]), int(config["default_num_special_tokens"])
@@ -94,7 +98,7 @@ def read_tekken_file(path: Path, *, width: int | None = None, name: str | None =
     stop = next((id_ for id_, text in names.items() if text == "</s>"), None)
     if stop is None:
         raise VocabularyError(f"{path} has no special token </s>")
-    encode = _FileEncoder(path) if importlib.util.find_spec("mistral_common") else None
+    encode = _FileEncoder(path) if is_installed("mistral_common") else None
     return _vocabulary(tokens, names, stop, width, name or str(path), encode, None)
 
 
@@ -104,13 +108,7 @@ def packaged_tekken() -> Path:
     Raises:
         VocabularyError: mistral-common is not installed, or does not hold the file.
     """
-    spec = importlib.util.find_spec("mistral_common")  # finds it without importing it
-    if spec is None or not spec.submodule_search_locations:
-        raise VocabularyError("vocabulary tekken comes with mistral-common, which is not installed", hint=INSTALL_HINT)
-    path = Path(spec.submodule_search_locations[0]) / PACKAGED_FILE
-    if not path.is_file():
-        raise VocabularyError(f"mistral-common does not hold {PACKAGED_FILE}", hint=INSTALL_HINT)
-    return path
+    return find_in_package("mistral_common", PACKAGED_FILE, hint=INSTALL_HINT)
 
 
 def _vocabulary(
@@ -128,28 +126,22 @@ def _vocabulary(
     )
 
 
-def _tekkenizer(tokenizer: Any) -> Any:
+def _unwrapped(tokenizer: Any) -> Any:
     found = tokenizer
     for _ in range(WRAPPERS + 1):
-        if all(hasattr(found, needed) for needed in ("id_to_byte_piece", "special_ids", "n_words", "eos_id")):
+        if _is_tekken(found) or _is_sentencepiece(found):
             return found
         found = getattr(found, "instruct_tokenizer", None) or getattr(found, "tokenizer", found)
-    kind = type(found).__name__
-    if "SentencePiece" in kind:
-        hint = "Use a model with a tekken tokenizer, or this one's tokenizer.json with Vocabulary.from_huggingface"
-        raise VocabularyError(f"{kind} is a SentencePiece tokenizer of Mistral's: not supported yet", hint=hint)
-    hint = "Give mistral-common's MistralTokenizer, InstructTokenizer or Tekkenizer"
-    raise VocabularyError(f"{kind} is not a tekken tokenizer", hint=hint)
+    hint = "Give mistral-common's MistralTokenizer, InstructTokenizer, Tekkenizer or SentencePieceTokenizer"
+    raise VocabularyError(f"{type(found).__name__} is not a tokenizer of mistral-common", hint=hint)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise VocabularyError(f"{path} cannot be read: {trim(str(error))}") from error
-    if not isinstance(data, dict):
-        raise VocabularyError(f"{path} is not a tekken file: it holds no JSON object")
-    return data
+def _is_tekken(tokenizer: Any) -> bool:
+    return all(hasattr(tokenizer, needed) for needed in ("id_to_byte_piece", "special_ids", "n_words", "eos_id"))
+
+
+def _is_sentencepiece(tokenizer: Any) -> bool:
+    return type(tokenizer).__name__ == "SentencePieceTokenizer" and hasattr(tokenizer, "file_path")
 
 
 def _special_names(data: dict[str, Any], count: int) -> dict[int, str]:

@@ -20,6 +20,12 @@ CORPUS = [
     '{"name": "Ünïcode", "values": [1, 2.5e10, true, null], "nested": {"a": []}}\n\n\tindented\r\n',
 ] * 3
 
+
+@pytest.fixture(scope="session")
+def corpus() -> list[str]:
+    return CORPUS
+
+
 SPECIAL = ["<s>", "</s>", "<unk>"]
 CHAT = ["<|im_start|>", "<|im_end|>"]
 TEXTUAL = ["<tool_call>", "</tool_call>", "two words", "日本語トークン"]

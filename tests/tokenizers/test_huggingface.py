@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError
-from grammar_backends.tokenizers.huggingface import STOP_NAMES, read_huggingface
+from grammar_backends.tokenizers.huggingface import read_huggingface
+from grammar_backends.tokenizers.stops import STOP_NAMES
 
 
 class FakeFast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from grammar_backends import Vocabulary, load_vocabulary
 from grammar_backends.errors import VocabularyError
 from grammar_backends.plugins import PluginHost, TokenizerSpec, hookimpl
 from grammar_backends.tokenizers import loading
+from grammar_backends.tokenizers.files import find_in_package
 
 EMPTY_HOST = PluginHost(autoload=False)
 
@@ -71,7 +73,7 @@ def test_b8_tekken_comes_from_mistral_common() -> None:
 
 
 def test_b8_tekken_without_mistral_common_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(VocabularyError, match=r"pip install 'grammar-backends\[mistral\]'"):
         load_vocabulary("tekken")
 
@@ -95,7 +97,7 @@ def test_b6_a_tokenizer_json_and_its_directory(
     tokenizer = styles["byte-level"]
     assert vocabulary.fingerprint == Vocabulary.from_huggingface(tokenizer).fingerprint
     assert vocabulary.stop_ids == (tokenizer.token_to_id("</s>"), tokenizer.token_to_id("<|im_end|>"))
-    assert vocabulary.name == str(directory)
+    assert vocabulary.name == str(directory / file)
 
 
 def test_a10_a_directorys_files_say_which_tokens_stop(directory: Path, styles: dict[str, Any]) -> None:
@@ -151,19 +153,85 @@ def test_b8_a_tekken_file_and_its_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "kind"),
+    ("file", "reason"),
     [
-        ("model.gguf", "a GGUF file"),
-        ("qwen.tiktoken", "a tiktoken file"),
-        ("tokenizer.model", "a SentencePiece file"),
-        ("tokenizer.model.v3", "a SentencePiece file"),
+        ("model.gguf", "cannot be read as GGUF"),
+        ("qwen.tiktoken", "is not a tiktoken file"),
+        ("tokenizer.model", "is not a SentencePiece model"),
+        ("tokenizer.model.v3", "is not a SentencePiece model"),
     ],
 )
-def test_b6_formats_that_are_not_read_yet_are_refused_by_name(tmp_path: Path, file: str, kind: str) -> None:
+def test_b6_a_files_ending_tells_its_format_where_the_content_does_not(tmp_path: Path, file: str, reason: str) -> None:
+    pytest.importorskip("sentencepiece")
     (tmp_path / file).write_bytes(b"\x00\x01")
-    with pytest.raises(VocabularyError, match=f"is {kind}, which is not supported yet"):
-        load_vocabulary(tmp_path / file)
-    with pytest.raises(VocabularyError, match=f"holds {kind}, {file}"):
+    for path in (tmp_path / file, tmp_path):
+        with pytest.raises(VocabularyError, match=reason):
+            load_vocabulary(path)
+
+
+def packaged(package: str, file: str) -> Path:
+    if not loading.is_installed(package):
+        pytest.skip(f"the package {package}, which holds the file, is not installed")
+    return find_in_package(package, file, hint="")
+
+
+def test_b8_a_sentencepiece_file_and_its_directory(tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    source = packaged("mistral_common", "data/mistral_instruct_tokenizer_240323.model.v3")
+    (tmp_path / "tokenizer.model").symlink_to(source)
+    write(tmp_path / "config.json", {"vocab_size": 33_000, "eos_token_id": 2})
+    expected = Vocabulary.from_sentencepiece(source).with_width(33_000)
+    for path in (tmp_path, tmp_path / "tokenizer.model"):
+        assert load_vocabulary(path).fingerprint == expected.fingerprint
+    write(tmp_path / "generation_config.json", {"eos_token_id": [2, 4]})
+    assert load_vocabulary(tmp_path).stop_ids == (2, 4)
+    assert load_vocabulary(source).name == str(source)
+
+
+def test_b6_llamas_tokenizer_model_is_a_tiktoken_file() -> None:
+    path = packaged("llama_models", "llama3/tokenizer.model")
+    assert load_vocabulary(path).special_names[128_009] == "<|eot_id|>"
+
+
+def test_b6_a_file_without_an_ending_is_known_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "blob"
+    path.symlink_to(packaged("llama_models", "llama3/tokenizer.model"))
+    assert load_vocabulary(path).size == 128_256
+
+
+def test_b6_of_several_files_the_one_that_says_most_is_read_and_named(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (directory / "model.gguf").write_bytes(b"GGUF")
+    (directory / "tokenizer.model.v3").write_bytes(b"\x00")
+    (directory / "tekken.json").write_bytes(b"{}")
+    (directory / "config.json").write_bytes(b"{}")
+    with caplog.at_level("INFO"):
+        vocabulary = load_vocabulary(directory)
+    assert vocabulary.name == str(directory / "tokenizer.json")
+    (message,) = caplog.messages
+    assert message == (
+        f"{directory} holds model.gguf, tekken.json, tokenizer.json, tokenizer.model.v3: tokenizer.json is read"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (["tekken_1.json", "tekken_2.json"], "tekken_2.json"),
+        (["tekken.json", "tekken_2.json"], "tekken.json"),
+        (["a.model.v1", "a.model.v3"], "a.model.v3"),
+        (["tokenizer.model", "x.model"], "tokenizer.model"),
+        (["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "mmproj-f16.gguf"], "m-00001-of-00002.gguf"),
+    ],
+)
+def test_b6_of_several_files_of_one_format_a_standard_name_or_the_latest_is_read(
+    tmp_path: Path, files: list[str], chosen: str
+) -> None:
+    pytest.importorskip("sentencepiece")
+    for file in files:
+        (tmp_path / file).write_bytes(b"\x00")
+    with pytest.raises(VocabularyError, match=f"{chosen} (is not|cannot)"):
         load_vocabulary(tmp_path)
 
 
@@ -218,7 +286,7 @@ def test_b6_without_the_tokenizers_package_a_file_says_what_to_install(
 
 
 def test_b6_an_empty_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"holds neither tokenizer\.json nor tekken"):
+    with pytest.raises(VocabularyError, match=r"holds no tokenizer\. Also taken"):
         load_vocabulary(tmp_path)
 
 
@@ -264,6 +332,11 @@ def test_b6_a_path_that_does_not_exist_is_said_so(name: str) -> None:
         load_vocabulary(name, host=EMPTY_HOST)
     with pytest.raises(VocabularyError, match="there is no file or directory"):
         load_vocabulary(Path(name), host=EMPTY_HOST)
+
+
+def test_b6_a_misspelt_file_is_answered_with_the_nearest(directory: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"tokeniser\.json', did you mean 'tokenizer\.json'\?"):
+        load_vocabulary(str(directory / "tokeniser.json"), host=EMPTY_HOST)
 
 
 @pytest.mark.parametrize("name", [None, 3, b"byte"])
@@ -324,6 +397,6 @@ def test_b6_a_hub_model_that_cannot_be_loaded_is_a_vocabulary_error(hub: dict[st
 
 
 def test_b6_a_hub_id_without_transformers_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(VocabularyError, match="needs the package transformers"):
         load_vocabulary("org/model", host=EMPTY_HOST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import pickle
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import pytest
 
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError
-from grammar_backends.tokenizers import mistral
 from grammar_backends.tokenizers.mistral import OLD_SPECIAL_NAMES, packaged_tekken, read_mistral, read_tekken_file
 
 tekken = pytest.importorskip("mistral_common.tokens.tokenizers.tekken")
@@ -111,17 +111,26 @@ def test_b8_a_file_names_its_own_special_tokens(tmp_path: Path) -> None:
     assert vocabulary.encode("abc") == [261]
 
 
-def test_b8_sentencepiece_is_refused() -> None:
-    class SentencePieceTokenizer:
-        pass
+def test_b8_every_wrapper_of_a_sentencepiece_tokenizer_is_read(text: str) -> None:
+    pytest.importorskip("sentencepiece")
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-    with pytest.raises(VocabularyError, match="SentencePiece tokenizer of Mistral's: not supported yet"):
-        read_mistral(SentencePieceTokenizer())
+    whole = MistralTokenizer.v3()
+    inner = whole.instruct_tokenizer.tokenizer
+    vocabulary = Vocabulary.from_mistral(whole, width=32800)
+    assert (vocabulary.size, vocabulary.width, vocabulary.stop_ids) == (inner.n_words, 32800, (inner.eos_id,))
+    assert vocabulary.special_ids == inner.special_ids | {inner.unk_id}
+    assert vocabulary.special_names[inner.get_special_token("[TOOL_CALLS]")] == "[TOOL_CALLS]"
+    for tokenizer in (whole.instruct_tokenizer, inner):
+        assert read_mistral(tokenizer, width=32800).fingerprint == vocabulary.fingerprint
+    # The tokenizer puts a space before every text.
+    own = inner.encode(text, bos=False, eos=False)
+    assert not text or (vocabulary.encode(" " + text) == own) is (inner.decode(own) == text)
 
 
 @pytest.mark.parametrize("other", [None, "tekken", object()])
 def test_b8_other_objects_are_refused(other: Any) -> None:
-    with pytest.raises(VocabularyError, match="is not a tekken tokenizer"):
+    with pytest.raises(VocabularyError, match="is not a tokenizer of mistral-common"):
         read_mistral(other)
 
 
@@ -155,7 +164,7 @@ def test_b8_pickling_costs_little_and_keeps_the_encoder(vocabulary: Vocabulary) 
 def test_b8_without_mistral_common_a_file_is_read_and_encoded_by_longest_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mistral.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     vocabulary = read_tekken_file(small_file(tmp_path / "tekken.json"))
     assert not vocabulary.canonical
     assert vocabulary.encode("abcab") == [261, 260]
