@@ -31,6 +31,14 @@ def test_plugin_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(trial, "docs/plugins.md", "exec"), {"wordlist_backend": sys.modules["wordlist_backend"]})
 
 
+def test_tokenizer_examples_run() -> None:
+    for package in ("mistral_common", "sentencepiece", "tiktoken"):
+        pytest.importorskip(package)
+    names: dict[str, object] = {}
+    for number, source in enumerate(code_blocks(ROOT / "docs" / "tokenizers.md", "python")):
+        exec(compile(source, f"docs/tokenizers.md, block {number}", "exec"), names)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", document.read_text("utf-8")):
