@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tvm_ffi
@@ -30,12 +30,10 @@ from grammar_backends.contract.grammar_text import (
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import SpecError, VocabularyError
 from grammar_backends_xgrammar import DIALECT
+from grammar_backends_xgrammar.tags import FRAME, TagWriter, framed
 
 __all__ = ["XGrammarEngine"]
 
-
-FRAME = b"\xff"
-"""Before a control token's name: no text has this byte, so that text does not match the token any more."""
 
 START = "grammar_backends_start"
 """A start rule that nothing refers to: xgrammar masks too narrowly when the start rule is recursive (A12)."""
@@ -62,13 +60,15 @@ class XGrammarEngine:
         self._vocabulary = vocabulary
         self._threads = int(options.get("compile_threads") or max(1, (os.cpu_count() or 2) // 2))
         self._text_compiler = self._compiler(frozenset())
-        # Tags that name control tokens need a vocabulary that shows just those; few different ones are live at once.
+        # Specs that name control tokens need a vocabulary that shows just those; few different ones are live at once.
         self._token_compiler = functools.lru_cache(maxsize=8)(self._compiler)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)._handle
 
     def _compiler(self, shown: frozenset[int], frame: bytes = b"") -> _Compiler:
         vocabulary = self._vocabulary
         tokens = list(vocabulary.text_tokens)
+        if frame:
+            tokens = [b"" if frame in token else token for token in tokens]
         for id_ in shown:
             tokens[id_] = frame + vocabulary.special_names[id_].encode()
         # Whole words, so that the bits past the width are blank tokens too, which are never allowed.
@@ -82,26 +82,41 @@ class XGrammarEngine:
         return _Compiler(info, GrammarCompiler(info, max_threads=self._threads, cache_enabled=False))
 
     def compile(self, spec: GrammarSpec) -> XGrammarArtifact:
-        shown = self._shown(spec)
-        compiler = self._compiler_showing(shown)
         with _spec_errors(spec):
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
-                compiled = _compile_tag(spec.value, compiler.native)
+                compiled, shown = self._compile_tag(spec.value)
             else:
+                shown = self._shown(spec)
                 # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
-                grammar = _grammar(spec, compiler.info)
+                grammar = _grammar(spec, self._compiler_showing(shown).info)
                 compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
         return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown)
 
     def check(self, spec: GrammarSpec) -> None:
         """`SpecChecker.check`: everything but the compilation against the vocabulary."""
-        if spec.kind is not GrammarKind.STRUCTURAL_TAG:
-            with _spec_errors(spec):
+        with _spec_errors(spec):
+            if spec.kind is GrammarKind.STRUCTURAL_TAG:
+                TagWriter(self._vocabulary, spec.value).write()
+            else:
                 _grammar(spec, self._compiler_showing(self._shown(spec)).info)
 
+    def _compile_tag(self, tag: Mapping[str, Any]) -> tuple[Any, frozenset[int]]:
+        """A compiled tag, and the control tokens that it names."""
+        writer = TagWriter(self._vocabulary, tag)
+        source = json.dumps({"type": "structural_tag", "format": writer.write()})
+        grammar = xgrammar.Grammar.from_structural_tag(source)
+        if not all(isinstance(schema, dict) and schema.get("type") in ("object", "array") for schema in _schemas(tag)):
+            grammar = _without_look_ahead(grammar)
+        if writer.named:
+            grammar = framed(grammar, writer.mark)
+        named = frozenset(writer.named)
+        return self._compiler_showing(named, FRAME).native.compile_grammar(grammar), named
+
     def _shown(self, spec: GrammarSpec) -> frozenset[int]:
-        """The control tokens that a spec names; the vocabulary of its compiler shows these and no others (B7)."""
-        texts = _texts_with_names(spec)
+        """The control tokens that a grammar names; the vocabulary of its compiler shows these and no others (B7)."""
+        if spec.kind is not GrammarKind.GRAMMAR:
+            return frozenset()
+        texts = named_tokens(spec.text, syntax_of(spec))
         stops = self._vocabulary.stop_set
         names = self._vocabulary.special_names if texts else {}
         return frozenset(id_ for id_, name in names.items() if id_ not in stops and any(name in text for text in texts))
@@ -221,38 +236,6 @@ def _fresh_start(grammar: Any) -> Any:
     return xgrammar.Grammar.from_ebnf(f"{text}\n{START} ::= root\n", root_rule_name=START)
 
 
-def _compile_tag(tag: Mapping[str, Any], compiler: GrammarCompiler) -> Any:
-    source: list[Any]
-    if "format" in tag:
-        source = [json.dumps({"type": "structural_tag", "format": _rewritten(tag["format"])}, ensure_ascii=False)]
-    else:
-        source = [[_structure(item) for item in tag["structures"]], tag["triggers"]]
-    if all(isinstance(schema, dict) and schema.get("type") in ("object", "array") for schema in _schemas(tag)):
-        return compiler.compile_structural_tag(*source)
-    return compiler.compile_grammar(_without_look_ahead(xgrammar.Grammar.from_structural_tag(*source)))
-
-
-def _rewritten(value: Any) -> Any:
-    """A tag's format with its patterns and grammars in the form that xgrammar reads with the layer's meaning (C3)."""
-    if isinstance(value, list):
-        return [_rewritten(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    kept = {key: item if key == "json_schema" else _rewritten(item) for key, item in value.items()}
-    if value.get("type") == "regex" and "pattern" in value:
-        kept["pattern"] = translate(value["pattern"], DIALECT)
-    elif value.get("type") == "grammar" and "grammar" in value:
-        is_lark = value.get("syntax") == "lark"
-        kept["grammar"] = lark_for(value["grammar"], DIALECT) if is_lark else ebnf_for_xgrammar(value["grammar"])
-    return kept
-
-
-def _structure(item: Mapping[str, Any]) -> Any:
-    schema = item.get("schema")
-    text = json.dumps({} if schema is None else schema)
-    return xgrammar.StructuralTagItem(begin=item["begin"], schema=text, end=item["end"])
-
-
 def _schemas(value: Any) -> Iterator[Any]:
     """Every JSON schema in a tag."""
     if isinstance(value, list):
@@ -264,28 +247,6 @@ def _schemas(value: Any) -> Iterator[Any]:
                 yield item
             else:
                 yield from _schemas(item)
-
-
-def _texts_with_names(spec: GrammarSpec) -> Collection[str]:
-    """The texts in which a spec may name control tokens."""
-    if spec.kind is GrammarKind.STRUCTURAL_TAG:
-        return set(_strings(spec.value))
-    if spec.kind is GrammarKind.GRAMMAR:
-        return named_tokens(spec.text, syntax_of(spec))
-    return ()
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every string in a tag outside its schemas: where it may name a control token."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key not in ("schema", "json_schema"):
-                yield from _strings(item)
 
 
 def _without_look_ahead(grammar: Any) -> Any:
