@@ -47,8 +47,8 @@ def schema_valid(schema: Any, text: str, options: GrammarOptions = DEFAULTS) -> 
         with localcontext() as context:
             context.prec = DIGITS
             valid: bool = validator(exact, format_checker=_checker()).is_valid(_loads(text))
-    except (referencing.exceptions.Unresolvable, RecursionError) as error:
-        raise Uncovered(f"reference: {error}") from None
+    except (referencing.exceptions.Unresolvable, RecursionError, re.error) as error:
+        raise Uncovered(f"jsonschema: {error}") from None
     return valid
 
 
