@@ -16,6 +16,7 @@ Each is written once here for every engine. A table names those that apply to it
     depth                      nesting                                      most: levels that are read
     enum-containers            objects and arrays in enum and const, but
                                for compact white space
+    enum-integers              integers in enum and const                   below: what all must be smaller than
     enum-numbers               fractions in enum and const
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
@@ -151,6 +152,19 @@ def _enum_containers(view: View, settings: Settings) -> Iterator[Finding]:
     for keyword in ("enum", "const"):
         if any(isinstance(member, (dict, list)) and member for member in members_of(view.schema, keyword) or ()):
             yield view.finding(keyword, f"an object or array in {keyword} is allowed without white space only")
+
+
+def _enum_integers(view: View, settings: Settings) -> Iterator[Finding]:
+    """Integers that an engine keeps as doubles, and so turns into others."""
+    for keyword in ("enum", "const"):
+        pending = list(members_of(view.schema, keyword) or ())
+        while pending:
+            value = pending.pop()
+            if isinstance(value, (dict, list)):
+                pending += value.values() if isinstance(value, dict) else value
+            elif isinstance(value, int) and abs(value) >= settings["below"]:
+                yield view.finding(keyword, f"{value} is too large to be kept exactly", "Write it as a string")
+                break
 
 
 def _enum_numbers(view: View, settings: Settings) -> Iterator[Finding]:
@@ -430,6 +444,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "counted-properties": (("maxProperties", "minProperties"), _counted_properties),
     "depth": (("",), _depth),
     "enum-containers": (("const", "enum"), _enum_containers),
+    "enum-integers": (("const", "enum"), _enum_integers),
     "enum-numbers": (("const", "enum"), _enum_numbers),
     "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
     "false-schema": (("",), _false_schema),

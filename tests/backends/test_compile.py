@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,24 @@ def test_b5_a_schema_cannot_switch_off_its_own_enforcement(byte_lab: Lab) -> Non
     schema = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
     with pytest.raises(UnsupportedFeature):
         byte_lab.backend.compile_grammar(GrammarSpec.json_schema(schema))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [(r"^\d+$", "12", "\u0661"), (r"^\w$", "a", "\u00e9"), (r"^[^\W_]{2}$", "a1", "\u00e9a"), (r"^(a|b)$", "b", "ab")],
+)
+def test_c3_patterns_of_schemas_have_the_dialect_of_the_layer(
+    byte_lab: Lab, pattern: str, inside: str, outside: str
+) -> None:
+    if GrammarKind.JSON_SCHEMA not in byte_lab.backend.capabilities.kinds:
+        pytest.skip("no schemas on this backend")
+    # What only looks like a pattern stays as it is.
+    properties = {"pattern": {"type": "string", "pattern": pattern}, "enum": {"enum": [r"\d"]}}
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    spec = GrammarSpec.json_schema(schema)
+    assert takes(byte_lab, spec, json.dumps({"pattern": inside, "enum": r"\d"}, ensure_ascii=False))
+    assert not takes(byte_lab, spec, json.dumps({"pattern": outside, "enum": r"\d"}, ensure_ascii=False))
+    assert not takes(byte_lab, spec, json.dumps({"pattern": inside, "enum": "1"}))
 
 
 def test_b6_rows_cover_the_width_of_the_model(byte_lab: Lab, runs: GrammarSpec) -> None:

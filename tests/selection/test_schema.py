@@ -663,6 +663,28 @@ def test_c3_findings_are_not_given_away(engine: str) -> None:
     assert len(false_alarms) <= 2, false_alarms
 
 
+# -- literals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("engine", "kept", "changed"),
+    [
+        ("xgrammar", 2**63 - 1, 2**63),
+        ("guidance", 2**53, 2**53 + 1),
+        ("guidance", -(2**53), -(2**63)),  # llguidance ends the whole process at the latter
+        ("outlines", 2**63 - 1, -(2**63) - 1),
+    ],
+)
+def test_c2_1_an_integer_that_an_engine_would_turn_into_another_is_refused(
+    engine: str, kept: int, changed: int
+) -> None:
+    compact = GrammarOptions(whitespace="compact")
+    assert not pointers({"enum": [kept, "a"]}, engine)
+    assert pointers({"const": changed}, engine) == ["/const"]
+    assert pointers({"enum": ["a", {"x": [changed]}]}, engine, compact) == ["/enum"]
+    assert not pointers({"enum": [str(changed), 1e300]}, engine)
+
+
 # -- the shared cases ----------------------------------------------------------------------------------------
 
 

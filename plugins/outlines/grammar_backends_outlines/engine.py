@@ -7,9 +7,11 @@ number needs neither, and lets every request on the same artifact share the rows
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from outlines_core import Guide, Index
 from outlines_core import Vocabulary as NativeVocabulary
 from outlines_core.json_schema import build_regex_from_schema
 
-from grammar_backends.contract import BitmaskRow, GrammarKind, GrammarOptions, GrammarSpec, Vocabulary, pack_ids
+from grammar_backends.contract import JSON, BitmaskRow, GrammarKind, GrammarOptions, GrammarSpec, Vocabulary, pack_ids
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_outlines import DIALECT
@@ -77,10 +79,35 @@ class OutlinesEngine:
         if spec.kind is GrammarKind.CHOICE:
             return translate(regex_of_texts(spec.value), DIALECT)
         try:
-            pattern = build_regex_from_schema(spec.text, _space(spec.options))
+            schema = json.dumps(_with_ascii_patterns(spec.value))
+            pattern = build_regex_from_schema(schema, _space(spec.options))
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
         return rf"(?:{pattern}){DIALECT.end}"
+
+
+def _with_ascii_patterns(schema: JSON, *, names: bool = False) -> JSON:
+    """A schema with its patterns written anew: outlines-core knows more digits and letters than ASCII (C3).
+
+    `names`: the keys are names of properties or definitions, not keywords.
+    """
+    if isinstance(schema, list):
+        return [_with_ascii_patterns(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _with_ascii_keyword("" if names else key, value) for key, value in schema.items()}
+
+
+def _with_ascii_keyword(keyword: str, value: JSON) -> JSON:
+    if keyword in ("const", "default", "enum", "examples"):
+        return value
+    if keyword == "pattern" and isinstance(value, str):
+        return f"^{PATTERN.group}{translate(value, PATTERN)})$"
+    return _with_ascii_patterns(value, names=keyword in ("$defs", "definitions", "properties"))
+
+
+PATTERN = replace(DIALECT, end="")
+"""A pattern inside a schema: outlines-core puts it between the quotes."""
 
 
 def _lead(vocabulary: Vocabulary) -> int:
