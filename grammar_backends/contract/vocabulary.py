@@ -168,12 +168,22 @@ class Vocabulary:
 
     @functools.cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
-        # The first id wins, as in every tokenizer with duplicate byte strings that was looked at.
         table: dict[bytes, int] = {}
-        for id_, token in enumerate(self.text_tokens):
-            if token:
-                table.setdefault(token, id_)
-        return table
+        doubtful = {
+            token for id_, token in enumerate(self.text_tokens) if token and table.setdefault(token, id_) != id_
+        }
+        return {**table, **{token: self._own_id(token, table[token]) for token in doubtful}}
+
+    def _own_id(self, token: bytes, first: int) -> int:
+        """Of several ids with the same bytes, the one that the tokenizer itself uses; the first where it does not say.
+
+        SentencePiece has letters twice, say: as pieces, which it uses, and as bytes.
+        """
+        try:
+            ids = self._encode(token.decode()) if self._encode else []
+        except (UnicodeDecodeError, VocabularyError):
+            return first
+        return ids[0] if len(ids) == 1 and self.text_tokens[ids[0]] == token else first
 
     def _spell(self, data: bytes) -> list[int]:
         # Longest token first; `dead` are the positions from which the rest cannot be spelled.

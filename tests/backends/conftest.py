@@ -16,36 +16,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from grammar_backends import load_vocabulary
 from grammar_backends.contract import CompiledGrammar, Grammar, GrammarBackend, GrammarSpec, Vocabulary
 from grammar_backends.contract import unpack_ids as ids_of
 from grammar_backends.plugins import PluginHost
+from grammar_backends_conformance.vocabularies import suite_vocabulary
 
 BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
 VOCABULARIES = ("byte", "tekken", "tricky")
 
-SPANNING = [
-    *(b'{"', b'":', b'": ', b'"}', b'", "', b'{"name": "', b'"name', b"name", b"tr", b"rue", b"true}", b"12", b"1}"),
-    *(b"00", b"ab", b"aab", b"bc", b"abc", b"ca", b"aaaaaaaa", b"((", b"))", b")))", b"(x", b"x)", b"yes", b"yes p"),
-    *(b"es", b"no,", b"please", b" please", b"\xe6\x97", b"\xa5", b"\xa5x", b"a\xc3", b"\xa9\xc3", b"\xa9b", b"\xc3"),
-    *(b"\xed\xa0", b"\n\n", b"  ", b"<f>", b"<f>{", b"</f>", b"}</", b"<", b"f", b"ab", b"a", b"}}", b"]]", b"}]"),
-    *(b"yes", b'"', b"\xc3\xa9"),
-]
-"""Tokens across every boundary that the samples have, parts of characters, and byte strings that occur twice."""
-
 SMALL = [b"a", b"b", b"ab", b"<eos>"]
 """Too few tokens to spell every text."""
-
-SPECIALS = [b"b", b"<end>", b"<pad>", b"", b"a", b'"', b"}", b"<think>"]
-"""Control tokens, most of them with a text that the samples would take; the first two are the stop tokens."""
-
-
-def tricky_vocabulary() -> Vocabulary:
-    """All bytes backwards, then control tokens, then spanning tokens, in rows padded to no whole word."""
-    tokens = [bytes([255 - value]) for value in range(256)] + SPECIALS + SPANNING
-    specials = range(256, 256 + len(SPECIALS))
-    width = len(tokens) + 45
-    return Vocabulary.from_bytes(tokens, specials, [256, 257], width=width + (width % 32 == 0), name="tricky")
 
 
 @dataclass(frozen=True)
@@ -199,7 +179,7 @@ class Lab:
 def _vocabulary(name: str) -> Vocabulary:
     if name == "small":
         return Vocabulary.from_bytes(SMALL, [3], [3], name="small")
-    return tricky_vocabulary() if name == "tricky" else load_vocabulary(name)
+    return suite_vocabulary("adversarial" if name == "tricky" else name)
 
 
 @functools.cache

@@ -127,7 +127,7 @@ def test_a12_duplicate_byte_strings_are_all_accepted(tricky_lab: Lab, runs: Gram
     allowed = tricky_lab.allowed(grammar)
     for text in (b"a", b"ab"):
         twins = [id_ for id_, token in enumerate(tricky_lab.vocabulary.text_tokens) if token == text]
-        assert len(twins) == 2
+        assert len(twins) >= 2
         assert all(grammar.validate_tokens([id_]) for id_ in twins)
         assert set(twins) <= allowed
 

@@ -65,6 +65,19 @@ def test_b6_another_width_leaves_the_rest_alone() -> None:
         narrow.with_width(8)
 
 
+def test_b6_of_ids_with_the_same_bytes_the_tokenizers_own_spells_a_text() -> None:
+    assert make().encode("ab") == [3]
+    own = make(encode=lambda text: {"ab": [8], "a": [1], "b": [2]}.get(text, []))
+    assert own.encode("abba") == [8, 2, 1], "the encoder does not know the whole text"
+
+    def broken(text: str) -> list[int]:
+        raise VocabularyError("no library")
+
+    with pytest.raises(VocabularyError, match="no library"):
+        make(encode=broken).encode("ab")
+    assert make(encode=broken).usual_id == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -91,6 +91,14 @@ def test_b6_encoding_spells_the_text_exactly(vocabulary: Vocabulary, text: str) 
     assert not vocabulary.special_ids.intersection(ids)
 
 
+def test_b6_a_text_that_the_model_cannot_tell_from_another_is_spelled_with_its_pieces(
+    processor: Any, vocabulary: Vocabulary
+) -> None:
+    # Every letter is there twice, as a byte and as a piece; a ▁ can only be spelled in bytes.
+    ids = vocabulary.encode("n▁")
+    assert ids == [processor.piece_to_id("n"), *(processor.piece_to_id(f"<0x{byte:02X}>") for byte in "▁".encode())]
+
+
 def test_b6_encoding_is_the_tokenizers_own_after_a_space(processor: Any, vocabulary: Vocabulary, text: str) -> None:
     # The model puts a space before every text: what it does to the text is what it does after a space.
     own = processor.encode(text)
