@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from grammar_backends import GrammarOptions, GrammarSpec
 from grammar_backends_conformance.comparison.corpus import read_corpus
-from grammar_backends_conformance.oracles import Uncovered, json_valid, schema_valid, text_valid
+from grammar_backends_conformance.oracles import Uncovered, json_valid, recogniser_of, schema_valid, text_valid
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,93 @@ def test_what_has_no_truth_is_not_judged(schema: Any, text: str) -> None:
         schema_valid(schema, text)
     assert text_valid(GrammarSpec.json_schema(schema), text) is None
 
+
+# ------------------------------------------------------------------------------------------------ schemas as terms
+
+NAMES = ("a", "b", "c")  # in this order in schemas and in documents, as generation has them
+
+
+def schemas() -> st.SearchStrategy[Any]:
+    leaves = st.sampled_from(
+        [{"type": "null"}, {"type": "boolean"}, {"const": "x"}, {"enum": [1, 12, "1"]}, {"$ref": "#/$defs/list"}]
+    )
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(_object_schema, st.tuples(*[st.none() | inner] * 3), st.sets(st.sampled_from(NAMES))),
+            st.builds(_array_schema, inner, st.integers(0, 2), st.none() | st.integers(2, 3)),
+            st.lists(inner, min_size=1, max_size=2).map(lambda options: {"anyOf": options}),
+        ),
+        max_leaves=4,
+    )
+
+
+def _object_schema(inner: tuple[Any, ...], required: set[str]) -> dict[str, Any]:
+    properties = {name: schema for name, schema in zip(NAMES, inner, strict=True) if schema is not None}
+    listed = [name for name in properties if name in required]
+    return {"type": "object", "properties": properties, "required": listed, "additionalProperties": False}
+
+
+def _array_schema(items: Any, least: int, most: int | None) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": least, **({} if most is None else {"maxItems": most})}
+
+
+def documents() -> st.SearchStrategy[Any]:
+    return st.recursive(
+        st.sampled_from([None, True, "x", "1", 1, 12]),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.sampled_from(NAMES), inner).map(lambda value: dict(sorted(value.items()))),
+        ),
+        max_leaves=5,
+    )
+
+
+LIST = {"list": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#/$defs/list"}, "maxItems": 2}]}}
+
+
+@settings(max_examples=400, deadline=None)
+@given(schemas(), st.lists(documents(), min_size=1, max_size=8), st.sampled_from([None, 1]), st.booleans())
+def test_a_schema_is_recognised_as_jsonschema_judges_it(
+    schema: Any, values: list[Any], indent: int | None, compact: bool
+) -> None:
+    options = GrammarOptions(whitespace="compact") if compact else GrammarOptions()
+    whole = {**schema, "$defs": LIST}
+    found = recogniser_of(GrammarSpec.json_schema(whole, options=options))
+    assert found is not None
+    for value in values:
+        for text in (json.dumps(value, indent=indent), json.dumps(value, separators=(",", ":"))):
+            assert found.accepts(text) == schema_valid(whole, text, options), text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        True,
+        {"type": "string"},
+        {"type": "integer"},
+        {"const": 1.5},
+        {"const": "\n"},
+        {"const": []},
+        {"enum": [{"a": 1}]},
+    ],
+)
+def test_schemas_with_several_spellings_have_no_recogniser(schema: Any) -> None:
+    assert recogniser_of(GrammarSpec.json_schema(schema)) is None
+
+
+def test_white_space_stands_between_the_tokens_of_a_document_and_nowhere_else() -> None:
+    schema = {"type": "object", "properties": {"a": {"const": "x y"}}, "required": ["a"], "additionalProperties": False}
+    found = recogniser_of(GrammarSpec.json_schema(schema, options=GrammarOptions(max_whitespace=2)))
+    assert found is not None
+    for text in ('{"a":"x y"}', '{ \n"a"\t:\r "x y" }'):
+        assert found.accepts(text)
+    for text in ('{"a":   "x y"}', ' {"a":"x y"}', '{"a":"x y"} ', '{"a":"x  y"}'):
+        assert not found.accepts(text)
+
+
+# ------------------------------------------------------------------------------------------- the official test suite
 
 # Where the official suite and this oracle part ways, and why.
 DIFFERENT = {

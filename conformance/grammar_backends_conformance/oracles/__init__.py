@@ -7,6 +7,7 @@ also judged by Python's `re` and by `jsonschema`. What an oracle does not cover 
 from __future__ import annotations
 
 from grammar_backends import GrammarKind, GrammarSpec
+from grammar_backends_conformance.oracles.documents import schema_grammar
 from grammar_backends_conformance.oracles.grammars import ebnf_grammar, lark_grammar
 from grammar_backends_conformance.oracles.patterns import Uncovered, regex_fullmatch, regex_term
 from grammar_backends_conformance.oracles.reference import Alternatives, Grammar, Recogniser, State, literal
@@ -29,7 +30,8 @@ __all__ = [
 def recogniser_of(spec: GrammarSpec) -> Recogniser | None:
     """A recogniser of exactly the texts that a spec allows; None where this oracle does not know them.
 
-    Regular expressions, choices, EBNF and GBNF; Lark too, where the lexer makes no difference (see `grammars`).
+    Regular expressions, choices, EBNF and GBNF; Lark too, where the lexer makes no difference (see `grammars`); JSON
+    schemas of what has one spelling (see `documents`).
     """
     try:
         return Recogniser(_language(spec))
@@ -57,6 +59,8 @@ def _language(spec: GrammarSpec) -> Grammar:
         return Grammar(regex_term(spec.text))
     if spec.kind is GrammarKind.CHOICE:
         return Grammar(Alternatives(tuple(literal(text) for text in spec.value)))
+    if spec.kind is GrammarKind.JSON_SCHEMA:
+        return schema_grammar(spec.value, spec.options)
     if spec.kind is GrammarKind.GRAMMAR:
         is_ebnf = spec.syntax in ("ebnf", "gbnf") or (spec.syntax == "auto" and "::=" in spec.text)
         return ebnf_grammar(spec.text) if is_ebnf else lark_grammar(spec.text)
