@@ -5,9 +5,10 @@ BIN := .venv/bin
 DISTRIBUTIONS := . plugins/xgrammar plugins/guidance plugins/outlines plugins/lm_format_enforcer conformance
 STAMP := .venv/.installed
 INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml
+BACKENDS := xgrammar guidance outlines lm-format-enforcer
 CORPUS ?=
 
-.PHONY: setup compare test lint bench docs clean
+.PHONY: setup compare conformance test lint bench docs clean
 
 setup: $(STAMP)
 
@@ -21,6 +22,9 @@ $(STAMP): $(INPUTS)
 
 compare: $(STAMP)
 	$(BIN)/gb compare --suite smoke --tokenizer tekken --format table
+
+conformance: $(STAMP)
+	$(BIN)/gb conformance run $(BACKENDS) --profile core --format table
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

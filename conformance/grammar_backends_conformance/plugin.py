@@ -15,5 +15,10 @@ def grammar_backends_register_commands() -> list[CommandSpec]:
             name="compare",
             factory="grammar_backends_conformance.comparison.command:compare",
             description="Compare backends on a corpus: correctness first, then speed.",
-        )
+        ),
+        CommandSpec(
+            name="conformance",
+            factory="grammar_backends_conformance.suite.command:conformance",
+            description="Judge backends by the rules of the contract.",
+        ),
     ]

@@ -13,9 +13,7 @@ from grammar_backends.errors import (
     BackendUnavailable,
     GrammarBackendsError,
     PluginError,
-    SpecError,
     UnsupportedFeature,
-    VocabularyError,
 )
 
 __all__ = ["ExitCode", "exit_with", "of_error"]
@@ -48,8 +46,7 @@ def of_error(error: Exception) -> ExitCode:
         return ExitCode.BACKEND_UNAVAILABLE
     if isinstance(error, UnsupportedFeature):
         return ExitCode.FAILURES
-    if isinstance(error, (SpecError, VocabularyError)):
-        return ExitCode.USAGE
     if isinstance(error, GrammarBackendsError):
-        return ExitCode.FAILURES
+        # Errors of this project that are ValueErrors are about what the caller gave.
+        return ExitCode.USAGE if isinstance(error, ValueError) else ExitCode.FAILURES
     return ExitCode.INTERNAL_ERROR

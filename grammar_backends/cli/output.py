@@ -122,8 +122,11 @@ def _print_rich(blocks: Sequence[Block]) -> None:
     for index, block in enumerate(blocks):
         if index:
             console.print()
-        if isinstance(block, (str, Verbatim)):
-            console.print(Text(block if isinstance(block, str) else block.text))
+        if isinstance(block, str):
+            console.print(Text(block))
+            continue
+        if isinstance(block, Verbatim):
+            console.print(Text(block.text), soft_wrap=True)  # lines that can be copied
             continue
         if block.title:
             console.print(Text(block.title, style="bold"))  # a table's own title would wrap at the table's width

@@ -17,7 +17,7 @@ from grammar_backends.errors import CompileError, SpecError, UnsupportedFeature
 if TYPE_CHECKING:
     from grammar_backends_conformance.laws.lab import Lab
 
-__all__ = ["LANGUAGES", "Language", "Loop", "Sample", "declares", "samples_for"]
+__all__ = ["LANGUAGES", "Language", "Loop", "Sample", "declares", "sample_names", "samples_for"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,11 @@ def samples_for(lab: Lab) -> list[Sample]:
                 seen.add(name)
                 break
     return kept + list(_of_other_writings(lab, seen))
+
+
+def sample_names() -> list[str]:
+    """The names of all samples, also of those that some backend does not enforce."""
+    return [_sample(language, writing).name for language in LANGUAGES for writing in language.writings]
 
 
 def _of_other_writings(lab: Lab, seen: set[str]) -> Iterator[Sample]:

@@ -18,7 +18,8 @@ def write_text(path: Path, text: str) -> None:
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        # A lone surrogate, which an engine's words may hold, must not cost the whole report.
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)

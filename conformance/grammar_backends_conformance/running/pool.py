@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any, Generic, Literal, Protocol, TypeVar, cast
@@ -281,14 +281,18 @@ class Pool(Generic[T, R]):
                 return
             self._turn()
 
+    def add(self, name: str, tasks: Iterable[T]) -> None:
+        """More tasks for a lane, also while the pool runs."""
+        self._lanes[name].queue.extend(tasks)
+
     def ask(self, name: str, task: T) -> R:
-        """Run one more task in a lane, and keep its worker warm for the next one.
+        """Run one more task in a lane, and keep its worker warm for the next one; `jobs` workers at most stay.
 
         Raises:
             VocabularyError: what all lanes share cannot be read.
         """
+        self.add(name, [task])
         lane = self._lanes[name]
-        lane.queue.append(task)
         while task.id not in lane.results:
             if lane.unavailable:
                 return self._trouble(task.id, "error", lane.unavailable)
@@ -296,6 +300,8 @@ class Pool(Generic[T, R]):
             if idle and lane.queue:
                 self._next_task(idle[0])
             elif lane.queue and not any(w.lane == name for w in self._workers):
+                for other in self._workers[: max(0, len(self._workers) - self._jobs + 1)]:
+                    self._dismiss(other)  # idle, and longest so
                 self._start(lane)
             else:
                 self._turn()

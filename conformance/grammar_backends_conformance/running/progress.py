@@ -37,6 +37,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def expect(self, more: int) -> None:
+        """That many more results are to come than was known."""
+        self._total += more
+        if self._bar is not None:
+            self._bar.update(self._task, total=self._total)
+
     def advance(self, lane: str, result: Result) -> None:
         """One more result."""
         self._done += 1
