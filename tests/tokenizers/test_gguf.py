@@ -133,6 +133,19 @@ def test_b6_byte_level_encoding_is_that_of_the_tokenizer_it_was_made_from(
     assert vocabulary.decode(vocabulary.encode(text)) == text.encode()
 
 
+def test_b6_a_published_byte_level_tokenizer_is_the_same_from_gguf(
+    published_model: Any, texts: list[str], tmp_path: Path
+) -> None:
+    if published_model.pre is None:
+        pytest.skip("it is not byte-level")
+    own = load_vocabulary(published_model.directory)
+    tokenizer = Tokenizer.from_file(str(published_model.directory / "tokenizer.json"))
+    vocabulary = read_gguf(write(tmp_path / "published.gguf", **byte_level_values(tokenizer, published_model.pre)))
+    assert vocabulary.text_tokens == own.text_tokens
+    assert vocabulary.canonical
+    assert [vocabulary.encode(text) for text in texts] == [own.encode(text) for text in texts]
+
+
 def test_b6_sentencepiece_tokens_are_those_of_the_model_it_was_made_from(
     processor: Any, sentencepiece_file: Path, check_every_id: Callable[[Any, Callable[[list[int]], str]], None]
 ) -> None:

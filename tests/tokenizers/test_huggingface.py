@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from grammar_backends import load_vocabulary
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import VocabularyError
 from grammar_backends.tokenizers.huggingface import read_huggingface
@@ -45,6 +46,15 @@ def test_b6_every_id_decodes_as_the_tokenizer_decodes_it(
     vocabulary = read_huggingface(tokenizer)
     check_every_id(vocabulary, lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
     assert vocabulary.size == tokenizer.get_vocab_size(with_added_tokens=True)
+
+
+def test_b6_every_id_of_a_published_model_decodes_as_the_tokenizer_decodes_it(
+    published_model: Any, check_every_id: Callable[[Any, Callable[[list[int]], str]], None], texts: list[str]
+) -> None:
+    vocabulary = load_vocabulary(published_model.directory)
+    own = Tokenizer.from_file(str(published_model.directory / "tokenizer.json"))
+    check_every_id(vocabulary, lambda ids: own.decode(ids, skip_special_tokens=False))
+    assert all(vocabulary.decode(vocabulary.encode(text)) == text.encode() for text in texts)
 
 
 def test_b6_encoding_spells_the_text_exactly(tokenizer: Any, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -86,6 +87,24 @@ def test_b6_loading_imports_no_tokenizer_library_that_it_does_not_need() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_b6_a_fingerprint_is_the_same_in_every_process(directory: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    names = ["byte", str(directory), str(packaged("mistral_common", "data/tokenizer.model.v1"))]
+    names += [str(packaged("llama_models", "llama3/tokenizer.model"))]
+    code = (
+        "import sys; from grammar_backends import load_vocabulary\n"
+        "print(*(load_vocabulary(name).fingerprint for name in sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [load_vocabulary(name).fingerprint for name in names]
 
 
 @pytest.mark.parametrize("as_path", [str, Path])
