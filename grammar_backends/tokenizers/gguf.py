@@ -26,7 +26,8 @@ from grammar_backends.tokenizers.stops import CHAT_STOP_NAMES, find_stop_ids
 
 __all__ = ["read_gguf"]
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+TYPES = range(1, 7)
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = TYPES
 """What a token is: GGUF has SentencePiece's numbers."""
 
 NO_TEXT = frozenset({UNKNOWN, CONTROL, UNUSED})
@@ -118,7 +119,7 @@ def _tokenizer(header: GgufHeader, path: Path) -> _Tokenizer:
     if model not in KINDS:
         hint = f"Read are {' and '.join(KINDS)}; a model's tokenizer.json may be readable"
         raise VocabularyError(f"{path} has a tokenizer of kind {model!r}, which is not supported", hint=hint)
-    if not isinstance(types, list) or len(types) != len(tokens):
+    if not isinstance(types, list) or len(types) != len(tokens) or not set(types) <= set(TYPES):
         raise VocabularyError(f"{path} does not say of each token whether it is a control token (token_type)")
     return _Tokenizer(tokens, types, header)
 

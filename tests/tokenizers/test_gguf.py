@@ -284,6 +284,8 @@ def test_a10_stop_ids_are_the_declared_ones_and_those_with_well_known_names(
         ({"model": 3}, "holds no tokenizer"),
         ({"token_type": None}, "does not say of each token"),
         ({"token_type": [1, 3]}, "does not say of each token"),
+        ({"token_type": [1] * 11 + [7]}, "does not say of each token"),
+        ({"token_type": [0.5] * 12}, "does not say of each token"),
         ({"eos_token_id": 99}, r"id 99 is outside 0\.\.11"),
     ],
 )

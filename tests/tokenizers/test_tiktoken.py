@@ -19,6 +19,7 @@ from grammar_backends.errors import VocabularyError
 from grammar_backends.tokenizers import tiktoken as reader
 from grammar_backends.tokenizers.files import find_in_package, is_installed
 from grammar_backends.tokenizers.splitting import CL100K, O200K, R50K
+from grammar_backends.tokenizers.stops import find_stop_ids
 from grammar_backends.tokenizers.tiktoken import read_tiktoken, read_tiktoken_file
 from grammar_backends.tokenizers.tiktoken_families import FAMILIES
 
@@ -107,7 +108,7 @@ def test_b6_encoding_is_the_tokenizers_own(published: Published, text: str) -> N
 
 
 def test_a10_well_known_models_end_as_their_own_code_says() -> None:
-    ends = {family.name: {family.special[id_] for id_ in _stops(family.special)} for family in FAMILIES.values()}
+    ends = {family.name: {family.special[id_] for id_ in find_stop_ids(family.special)} for family in FAMILIES.values()}
     assert ends == {
         "llama3": {"<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"},
         "llama4": {"<|end_of_text|>", "<|eom|>", "<|eot|>"},
@@ -117,10 +118,6 @@ def test_a10_well_known_models_end_as_their_own_code_says() -> None:
         "p50k_base": {"<|endoftext|>"},
         "r50k_base": {"<|endoftext|>"},
     }
-
-
-def _stops(special: dict[int, str]) -> list[int]:
-    return reader.find_stop_ids(special)
 
 
 @pytest.mark.parametrize(
