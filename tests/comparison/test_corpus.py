@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grammar_backends_conformance.comparison.corpus import case_spec, read_corpus, read_lines, read_suite
+from grammar_backends_conformance.comparison.command import compare
+from grammar_backends_conformance.comparison.corpus import SUITES, case_spec, read_corpus, read_lines, read_suite
 
 LINE = {"id": "a", "kind": "choice", "spec": ["x"], "tests": [{"valid": True, "text": "x"}]}
 
@@ -165,6 +166,11 @@ def test_the_shared_corpora_are_read_without_a_problem(folder: str) -> None:
     corpus = read_corpus(SHARED / folder)
     assert len(corpus.cases) > 100
     assert not corpus.problems
+
+
+def test_the_command_offers_the_suites_there_are() -> None:
+    (option,) = (parameter for parameter in compare.params if parameter.name == "suite")
+    assert tuple(option.type.choices) == SUITES
 
 
 def test_every_case_of_the_smoke_suite_can_be_read() -> None:

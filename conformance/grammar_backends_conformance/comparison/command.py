@@ -50,9 +50,11 @@ MAX_JOBS = 8
 @click.option("--backends", metavar="A,B", help="Whom to compare; auto is one too. Default: all but the optional ones.")
 @tokenizer_option
 @click.option(
-    "--corpus", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file of cases, one a line."
+    "--corpus",
+    type=click.Path(exists=True, path_type=Path),
+    help="Cases of ours, of MaskBench or of the JSON-Schema-Test-Suite: a file, or a folder with all in it.",
 )
-@click.option("--suite", type=click.Choice(["smoke"]), help="A built-in corpus; smoke is the default.")
+@click.option("--suite", type=click.Choice(["smoke", "full"]), help="A built-in corpus; smoke is the default.")
 @click.option("--limit", type=click.IntRange(min=1), help="Run the first N cases only.")
 @click.option(
     "--out",
