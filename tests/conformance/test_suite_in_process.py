@@ -130,10 +130,11 @@ def test_the_core_profile_has_the_core_laws_with_their_own_vocabularies() -> Non
     assert not Plan(only=("A1/*",)).checks("tekken", ["runs-regex"])
 
 
-def test_full_has_every_law_with_every_vocabulary_that_fits() -> None:
-    plan = Plan("full")
-    assert [law.id for law in plan.laws] == list(LAWS)
-    assert Check(SURVEY, "tekken") in plan.surveys
+def test_full_has_every_law_with_every_vocabulary_that_it_names() -> None:
+    wide = replace(LAWS["A1/atomic-accept"], vocabularies=("byte", "adversarial", "tekken", "gguf"))
+    assert [law.id for law in Plan("full").laws] == list(LAWS)
+    assert list(Plan("full").vocabularies_of(wide)) == ["byte", "adversarial", "tekken", "gguf"]
+    assert list(Plan("core").vocabularies_of(wide)) == ["byte", "adversarial", "tekken"]
     assert Plan("full", ("tekken",)).surveys == [Check(SURVEY, "tekken")]
 
 

@@ -24,6 +24,9 @@ SURVEY = "samples"
 
 FULL = "full"
 
+COMMON_VOCABULARIES = (*SMALL_VOCABULARIES, "tekken")
+"""What every profile but full runs with: large enough to be real, small enough for a gate."""
+
 
 class PlanError(GrammarBackendsError, ValueError):
     """A profile, a vocabulary or a check does not exist. The caller is at fault."""
@@ -104,8 +107,8 @@ class Plan:
     """Which checks are wanted.
 
     Attributes:
-        profile: "core", a capability, or "full" for every law over every vocabulary.
-        vocabularies: only these; empty for those that each law and the profile name.
+        profile: "core", a capability, or "full" for every law over every vocabulary that it names.
+        vocabularies: these, instead of those that the law and the profile name; empty for those.
         only: globs over check ids, of which one must match; empty for all.
     """
 
@@ -130,11 +133,11 @@ class Plan:
 
     def vocabularies_of(self, law: Law) -> Sequence[str]:
         """With which vocabularies a law runs."""
-        # A law that holds with both small vocabularies holds with any; one that names others needs those.
-        general = set(SMALL_VOCABULARIES) <= set(law.vocabularies)
         if self.vocabularies:
+            # A law that holds with both small vocabularies holds with any; one that names others needs those.
+            general = set(SMALL_VOCABULARIES) <= set(law.vocabularies)
             return [name for name in self.vocabularies if general or name in law.vocabularies]
-        return NAMES if general and self.profile == FULL else law.vocabularies
+        return [name for name in law.vocabularies if self.profile == FULL or name in COMMON_VOCABULARIES]
 
     @property
     def surveys(self) -> list[Check]:
