@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from types import TracebackType
 from typing import Any
@@ -13,7 +14,9 @@ from grammar_backends_conformance.running.pool import Result
 __all__ = ["Progress"]
 
 LINES = 10
-"""Lines that a run without a terminal prints on its way."""
+"""Lines that a run without a terminal prints on its way, if it is quick."""
+SILENCE = 30.0
+"""Seconds after which it prints one anyway."""
 
 
 class Progress:
@@ -22,6 +25,7 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
+        self._told = time.monotonic()
         self._outcomes: Counter[str] = Counter()
         self._bar: Any = None
         self._task: Any = None
@@ -49,9 +53,15 @@ class Progress:
         self._outcomes[result.outcome] += 1
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, description=f"{lane} {result.id}"[:60])
-        elif self._done * LINES // self._total > (self._done - 1) * LINES // self._total:
+        elif self._due():
+            self._told = time.monotonic()
             counts = ", ".join(f"{name} {count}" for name, count in self._outcomes.most_common())
             note(f"{self._done} of {self._total} done: {counts}")
+
+    def _due(self) -> bool:
+        """Whether it is time for a line."""
+        tenth = self._done * LINES // self._total > (self._done - 1) * LINES // self._total
+        return tenth or time.monotonic() - self._told > SILENCE
 
     def _open_bar(self) -> None:
         from rich.console import Console  # lazy: a terminal only
