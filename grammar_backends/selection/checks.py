@@ -369,12 +369,14 @@ def _closed(view: View, settings: Settings) -> Iterator[Finding]:
 def _closed_shapes(view: View, settings: Settings) -> Iterator[Finding]:
     """Engines that write a schema out in full: no free JSON, no open objects, no recursion."""
     schema = view.schema
+    if view.site.schema is False:  # what it rules out is judged where it stands
+        return
     if "type" not in schema and not any(keyword in schema for keyword in COMBINATORS):
         yield view.finding("type", "any JSON value cannot be expressed", "Give a type")
     elif "type" in schema and not any(keyword in schema for keyword in ("const", "enum")):
         if view.bits & ARRAY and "items" not in schema:
             yield view.finding("type", "an array without items cannot be expressed", "Give items")
-        if view.bits & OBJECT and not (schema.get("properties") and schema.get("additionalProperties") is False):
+        if view.bits & OBJECT and not (schema.get("properties") and _is_closed(view)):
             yield view.finding("type", "an open object cannot be expressed", 'Add "additionalProperties": false')
 
 
