@@ -30,6 +30,9 @@ __all__ = ["OutlinesEngine"]
 SPARE_STATES = 64
 """States beyond twice the rollback limit that pile up before old ones are dropped, so that dropping is rare (A33)."""
 
+PRIVATE_USE = range(0xE000, 0xF900)
+"""Characters of which a text hardly ever has all."""
+
 ROW_CACHE_BYTES = 16 << 20
 """Memory for computed rows that one artifact may keep."""
 
@@ -78,12 +81,15 @@ class OutlinesEngine:
             return translate(spec.text, DIALECT)
         if spec.kind is GrammarKind.CHOICE:
             return translate(regex_of_texts(spec.value), DIALECT)
+        schema = json.dumps(_with_ascii_patterns(spec.value), ensure_ascii=False)
+        # outlines-core leaves no space before the commas of arrays (B5), so that it is put in afterwards.
+        mark = next(mark for mark in map(chr, PRIVATE_USE) if mark not in schema)
         try:
-            schema = json.dumps(_with_ascii_patterns(spec.value))
-            pattern = build_regex_from_schema(schema, _space(spec.options))
+            pattern = build_regex_from_schema(schema, mark)
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        return rf"(?:{pattern}){DIALECT.end}"
+        spaced = re.sub(f"{mark}?,{mark}", f"{mark},{mark}", pattern).replace(mark, _space(spec.options))
+        return rf"(?:{spaced}){DIALECT.end}"
 
 
 def _with_ascii_patterns(schema: JSON, *, names: bool = False) -> JSON:
