@@ -90,7 +90,8 @@ class XGrammarEngine:
                 # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
                 grammar = _grammar(spec, self._compiler_showing(shown).info)
                 compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
-        return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown)
+        tokens = self._vocabulary.text_tokens if _has_free_bytes(spec) else None
+        return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown, tokens)
 
     def check(self, spec: GrammarSpec) -> None:
         """`SpecChecker.check`: everything but the compilation against the vocabulary."""
@@ -134,16 +135,26 @@ class XGrammarEngine:
 
 
 class XGrammarArtifact:
-    """A `xgrammar.CompiledGrammar`."""
+    """A `xgrammar.CompiledGrammar`.
 
-    __slots__ = ("_compiled", "_hidden")
+    Args:
+        compiled: the native object.
+        hidden: control tokens that it does not name.
+        tokens: the bytes of each token, when the grammar has free text; None when all its text is UTF-8.
+    """
 
-    def __init__(self, compiled: Any, hidden: frozenset[int]) -> None:
+    __slots__ = ("_compiled", "_hidden", "_tokens")
+
+    def __init__(self, compiled: Any, hidden: frozenset[int], tokens: Sequence[bytes] | None) -> None:
         self._compiled = compiled
         self._hidden = hidden
+        self._tokens = tokens
 
     def new_matcher(self) -> XGrammarMatcher:
-        return XGrammarMatcher(GrammarMatcher(self._compiled)._handle, self._hidden)
+        handle = GrammarMatcher(self._compiled)._handle
+        if self._tokens is None:
+            return XGrammarMatcher(handle, self._hidden)
+        return FreeTextMatcher(handle, self._hidden, self._tokens, [0])
 
     @property
     def nbytes(self) -> int:
@@ -198,6 +209,55 @@ class XGrammarMatcher:
 
     def forced_tokens(self) -> list[int]:
         return list(self.handle.find_jump_forward_tokens())
+
+
+class FreeTextMatcher(XGrammarMatcher):
+    """The same for grammars with free text, in which xgrammar takes any bytes for complete.
+
+    A text that ends inside a character is not accepting here (A28): the layer sets the stop bits by that answer.
+    """
+
+    __slots__ = ("_missing", "_tokens")
+
+    fills_stop_tokens = False
+
+    def __init__(self, handle: Any, hidden: frozenset[int], tokens: Sequence[bytes], missing: list[int]) -> None:
+        super().__init__(handle, hidden)
+        self._tokens = tokens
+        self._missing = missing  # after each token, the bytes that its last character lacks
+
+    def consume(self, tokens: Sequence[int]) -> int:
+        consumed = super().consume(tokens)
+        for token in tokens[:consumed]:
+            self._missing.append(_missing_bytes(self._missing[-1], self._tokens[token]))
+        return consumed
+
+    def rollback(self, num_tokens: int) -> None:
+        super().rollback(num_tokens)
+        del self._missing[len(self._missing) - num_tokens :]
+
+    def is_accepting(self) -> bool:
+        return not self._missing[-1] and super().is_accepting()
+
+    def fork(self) -> FreeTextMatcher:
+        return FreeTextMatcher(self.handle.fork(), self._hidden, self._tokens, self._missing.copy())
+
+
+def _missing_bytes(missing: int, data: bytes) -> int:
+    """How many bytes the last character lacks after `data`, when the text before it lacked `missing`."""
+    for byte in data:
+        if missing and 0x80 <= byte < 0xC0:
+            missing -= 1
+        else:
+            missing = (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+    return missing
+
+
+def _has_free_bytes(spec: GrammarSpec) -> bool:
+    """Whether a spec has text that xgrammar matches byte by byte: around tags, and in its own `TagDispatch`."""
+    return spec.kind is GrammarKind.STRUCTURAL_TAG or (
+        spec.kind is GrammarKind.GRAMMAR and ("TagDispatch" in spec.text or "AnyText" in spec.text)
+    )
 
 
 def _grammar(spec: GrammarSpec, info: TokenizerInfo) -> Any:
