@@ -10,7 +10,7 @@ from grammar_backends import load_backend
 from grammar_backends_conformance.laws import LAWS, Lab, Law, Unsupported, Violation
 from grammar_backends_conformance.vocabularies import suite_vocabulary
 
-BACKENDS = ("xgrammar", "guidance", "outlines")
+BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
 VOCABULARIES = ("byte", "adversarial", "tekken")
 
 CHECKS = [

@@ -1,7 +1,14 @@
 """The contract's rules as executable laws over any backend. Importing this package registers all of them in `LAWS`."""
 
-from grammar_backends_conformance.laws import (
-    accept,  # noqa: F401  # registers laws
+from grammar_backends_conformance.laws import (  # noqa: F401  # each registers its laws
+    accept,
+    capabilities,
+    compiling,
+    lifecycle,
+    machine,
+    mask,
+    rollback,
+    stop,
 )
 from grammar_backends_conformance.laws.lab import Lab, State
 from grammar_backends_conformance.laws.law import LAWS, Counts, Law, Unsupported, Violation, law

@@ -25,6 +25,7 @@ class Journal:
     Attributes:
         header: lines of Python that make `lab`.
         subject: the grammar that was used last.
+        raised: what a grammar raised last, of what it may raise.
     """
 
     def __init__(self, header: Sequence[str], vocabulary: Vocabulary) -> None:
@@ -37,6 +38,7 @@ class Journal:
         self._notes: list[tuple[str, tuple[Any, ...]]] = []
         self._grammars = 0
         self.subject: RecordingGrammar | None = None
+        self.raised: Exception | None = None
 
     def note(self, template: str, *values: Any) -> None:
         """Remember a line of Python; `values` are written into the template as expressions, when it is read."""
@@ -127,7 +129,8 @@ class RecordingGrammar:
         journal.note(f"{self.name}.{call}({', '.join(['{}'] * len(arguments))})", *arguments)
         try:
             return getattr(self.raw, call)(*arguments)
-        except may_raise:
+        except may_raise as error:
+            journal.raised = error
             raise
         except Exception as error:
             raise journal.violation(f"{call} raised {type(error).__name__}", "no exception (A20)", error) from error

@@ -39,8 +39,8 @@ SMALL_WIDTH = 2_000
 """Up to this width of rows everything is cheap enough to be done for every id and every mask."""
 
 SAMPLED_IDS = 3_000
-APPLIED_MASKS = 24
-"""Of a wide vocabulary, masks that are applied to logits, for each law."""
+APPLIED_MASKS = 64
+"""Of a wide vocabulary, different masks that are applied to logits."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,21 @@ class State:
     """All that can be observed of a grammar.
 
     Attributes:
-        allowed: the ids in its row; empty in the error state.
+        row: the bytes of its row; none in the error state.
         accepting, terminated, num_accepted: its own answers.
         error: the type of its error.
     """
 
-    allowed: tuple[int, ...]
+    row: bytes
     accepting: bool
     terminated: bool
     num_accepted: int
     error: str | None
+
+    @property
+    def allowed(self) -> list[int]:
+        """The ids in its row."""
+        return unpack_ids(np.frombuffer(self.row, dtype=np.int32))
 
 
 class Lab:
@@ -80,7 +85,7 @@ class Lab:
         self.counts = Counts()
         self.journal = Journal(header or self._header(), self.vocabulary)
         self._compiled: dict[GrammarSpec, CompiledGrammar] = {}
-        self._applied = 0
+        self._applied: set[int] = set()  # contents of rows whose application was compared
 
     def _header(self) -> list[str]:
         return [
@@ -135,7 +140,6 @@ class Lab:
     def begin(self) -> None:
         """Start a law: a new journal."""
         self.journal.clear()
-        self._applied = 0
 
     def widened(self, width: int) -> Lab:
         """The same engine anew, for rows of `width` ids."""
@@ -244,8 +248,8 @@ class Lab:
     def row(self, grammar: StructuredOutputGrammar, stale: int = -1) -> NDArray[np.int32]:
         """The row that a grammar fills, int32 ``[words]``, over words that held `stale`.
 
-        Some of the rows, or all of a small vocabulary, are applied to logits on the way, which must leave exactly
-        the row's tokens (H7, H8).
+        Each different row (of a wide vocabulary, some of them) is applied to logits on the way, which must leave
+        exactly the row's tokens (H7).
         """
         bitmask = np.full((1, self.vocabulary.words), stale, dtype=np.int32)
         recorded = isinstance(grammar, RecordingGrammar)
@@ -255,9 +259,10 @@ class Lab:
             self.journal.forget(mark)
             self.journal.note(f"lab.row({grammar!r}, {{}})", stale)
         self.counts.masks += 1
-        if self.is_small or self._applied < APPLIED_MASKS:
-            self._applied += 1
+        content = hash(bitmask.tobytes())
+        if content not in self._applied and (self.is_small or len(self._applied) < APPLIED_MASKS):
             self._apply(bitmask[0])
+            self._applied.add(content)
         written: NDArray[np.int32] = bitmask[0]
         return written
 
@@ -283,11 +288,11 @@ class Lab:
         mark = self.journal.mark()
         error = grammar.error
         try:
-            allowed = () if error is not None else tuple(unpack_ids(self.row(grammar)))
+            row = b"" if error is not None else self.row(grammar).tobytes()
         except GrammarError as raised:
-            allowed, error = (), raised
+            row, error = b"", raised
         state = State(
-            allowed,
+            row,
             grammar.is_accepting(),
             grammar.is_terminated(),
             grammar.num_accepted,
@@ -380,6 +385,6 @@ def _state_differences(expected: State, got: State) -> tuple[dict[str, Any], dic
     wanted, found = dict(vars(expected)), dict(vars(got))
     names = [name for name in wanted if wanted[name] != found[name]]
     pair = {name: wanted[name] for name in names}, {name: found[name] for name in names}
-    if "allowed" in names:
-        pair[0]["allowed"], pair[1]["allowed"] = _differences(set(expected.allowed), set(got.allowed))
+    if "row" in names:
+        pair[0]["row"], pair[1]["row"] = _differences(set(expected.allowed), set(got.allowed))
     return pair

@@ -127,7 +127,14 @@ def law(
         @functools.wraps(check)
         def begun(lab: Any, *arguments: Any) -> None:
             lab.begin()
-            check(lab, *arguments)
+            try:
+                check(lab, *arguments)
+            except Exception as error:
+                if error is not lab.journal.raised:
+                    raise
+                # A grammar raised what it may raise at times, where the law leaves it no reason.
+                message = f"unexpected {type(error).__name__}: {error}"
+                raise lab.violation(message, "success", error) from error
 
         LAWS[id_] = Law(id_, rule, profile, statement, begun, per_sample, tuple(vocabularies))
         return check

@@ -1,0 +1,105 @@
+"""What the laws cannot see: how the engines below behave, where an adapter hides it, and what adapters add."""
+
+from __future__ import annotations
+
+import functools
+import gc
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from grammar_backends import GrammarBackend, GrammarSpec, Vocabulary, allocate_bitmask, load_backend, load_vocabulary
+from grammar_backends.contract.bitmask import _views
+from grammar_backends.errors import UnsupportedFeature
+
+A, B = b"ab"
+
+
+@functools.cache
+def byte_vocabulary() -> Vocabulary:
+    return load_vocabulary("byte")
+
+
+@functools.cache
+def backend_of(name: str) -> GrammarBackend:
+    return load_backend(name, byte_vocabulary())
+
+
+def bare_llguidance(pattern: str, consumed: bytes) -> tuple[LLMatcher, int]:
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_regex(pattern), log_level=0)
+    for token in consumed:
+        assert matcher.consume_token(token)
+    return matcher, tokenizer.eos_token
+
+
+def test_the_llguidance_stop_tokens_that_the_adapter_hides_still_behave_as_measured() -> None:
+    matcher, stop = bare_llguidance("ab", b"ab")
+    assert (matcher.is_accepting(), matcher.is_stopped(), matcher.stop_reason()) == (True, True, "NoExtension")
+    assert matcher.try_consume_tokens([stop]) == 0
+    assert matcher.consume_token(stop)
+    assert matcher.rollback(1)
+    assert matcher.validate_tokens([B]) == 1  # the stop token was not counted: "b" has gone
+
+    matcher, stop = bare_llguidance("ab", b"ab")
+    assert not matcher.consume_tokens([stop])
+    assert matcher.is_error()
+
+    matcher, stop = bare_llguidance("ab", b"")
+    assert matcher.try_consume_tokens([A, B, stop]) == 2
+    matcher, stop = bare_llguidance("ab", b"")
+    assert matcher.consume_tokens([A, B, stop])
+    assert matcher.rollback(3)
+    assert matcher.validate_tokens([A, B]) == 2
+
+    matcher, stop = bare_llguidance("[ab]+", b"ab")
+    assert matcher.try_consume_tokens([stop]) == 1
+    assert matcher.stop_reason() == "EndOfSentence"
+    assert matcher.rollback(1)
+    assert matcher.validate_tokens([A, B]) == 2
+
+    matcher, stop = bare_llguidance("ab", b"a")
+    assert matcher.validate_tokens([B, stop]) == 2
+    assert matcher.try_consume_tokens([B, stop]) == 1
+
+
+def test_llguidance_still_ruins_a_matcher_at_a_dead_end() -> None:
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark('start: "a" x | "bb"\nx: x'), log_level=0)
+    assert matcher.consume_token(A)
+    matcher.compute_bitmask()
+    assert matcher.get_error().startswith("NoExtensionBias")
+    assert not matcher.rollback(1)
+
+
+def test_b5_a_schema_cannot_switch_off_its_own_enforcement() -> None:
+    schema = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
+    with pytest.raises(UnsupportedFeature):
+        backend_of("guidance").compile_grammar(GrammarSpec.json_schema(schema))
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance", "outlines"])
+def test_a33_compiling_and_filling_leave_no_views_behind(name: str) -> None:
+    before = len(_views)
+    for _ in range(5):
+        compiled = backend_of(name).compile_grammar(GrammarSpec.regex("[ab]+c?"))
+        compiled.new_grammar().fill_bitmask(allocate_bitmask(1, byte_vocabulary().width), 0)
+    gc.collect()
+    assert len(_views) <= before
+
+
+@pytest.mark.parametrize("text", ["[true , false]", "[ true\n,\tfalse ]", "[true,false]"])
+def test_b5_outlines_takes_white_space_before_the_commas_of_arrays(text: str) -> None:
+    spec = GrammarSpec.json_schema({"type": "array", "items": {"type": "boolean"}})
+    grammar = backend_of("outlines").compile_grammar(spec).new_grammar()
+    assert grammar.accept_tokens("r", byte_vocabulary().encode(text))
+    assert grammar.is_accepting()
+
+
+def test_b5_the_commas_inside_strings_get_no_white_space() -> None:
+    spec = GrammarSpec.json_schema({"enum": ["a,b", "\ue000,\ue001"]})
+    grammar = backend_of("outlines").compile_grammar(spec).new_grammar()
+    encode = byte_vocabulary().encode
+    assert grammar.validate_tokens(encode('"a, b"')) == encode('"a,')
+    assert grammar.accept_tokens("r", encode('"\ue000,\ue001"'))
+    assert grammar.is_accepting()
