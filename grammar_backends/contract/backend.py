@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -195,14 +196,16 @@ class CompiledGrammar:
         Raises:
             VocabularyError: a stop id outside the vocabulary.
             ValueError: a negative `max_rollback`.
+            TypeError: a stop id or `max_rollback` is no integer.
         """
         vocabulary = self._vocabulary
-        stops = frozenset(stop_token_ids) if stop_token_ids else vocabulary.stop_set
-        if stop_token_ids:
+        stops = vocabulary.stop_set
+        if stop_token_ids is not None and len(stop_token_ids):
+            stops = frozenset(map(index, stop_token_ids))
             for id_ in stops:
                 if not 0 <= id_ < vocabulary.size:
                     raise VocabularyError(f"stop id {id_} is outside 0..{vocabulary.size - 1}")
-        if max_rollback is not None and max_rollback < 0:
+        if max_rollback is not None and index(max_rollback) < 0:
             raise ValueError(f"max_rollback must be at least 0, not {max_rollback}")
         if self._make is not None:
             return self._make(stops, max_rollback)

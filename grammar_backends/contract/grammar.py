@@ -9,6 +9,7 @@ same ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -57,6 +58,9 @@ class StructuredOutputGrammar(Protocol):
             otherwise               -> history grows by the tokens up to that stop token; True
 
         Never raises on token content (A20). `request_id` is used only in messages (A35).
+
+        Raises:
+            TypeError: something among the tokens is no integer; nothing changes.
         """
         ...
 
@@ -315,7 +319,8 @@ class Grammar:
         end = len(tokens)
         stop = False
         if end == 1:
-            token = tokens[0]
+            token = index(tokens[0])
+            tokens = [token]
             if token in self._every_stop:
                 if token not in self._stops:
                     return False
@@ -323,7 +328,7 @@ class Grammar:
             elif not 0 <= token < self._size:
                 return False
         elif end:
-            tokens = list(tokens)
+            tokens = [index(token) for token in tokens]
             end, stop = self._text_run(tokens)
             if end < len(tokens) and not stop:
                 return False
@@ -354,7 +359,7 @@ class Grammar:
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         if self._terminated or self._error is not None or not len(tokens):
             return []
-        tokens = list(tokens)
+        tokens = [index(token) for token in tokens]
         end, stop = self._text_run(tokens)
         try:
             if stop:
@@ -379,14 +384,15 @@ class Grammar:
 
     def _text_run(self, tokens: Sequence[int]) -> tuple[int, bool]:
         """How many leading tokens are for the matcher, and whether a stop token follows them."""
-        for index, token in enumerate(tokens):
+        for place, token in enumerate(tokens):
             if token in self._every_stop:
-                return index, token in self._stops
+                return place, token in self._stops
             if not 0 <= token < self._size:
-                return index, False
+                return place, False
         return len(tokens), False
 
     def rollback(self, num_tokens: int) -> None:
+        num_tokens = index(num_tokens)
         if not num_tokens:
             return
         if num_tokens < 0:

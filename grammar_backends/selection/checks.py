@@ -25,6 +25,9 @@ Each is written once here for every engine. A table names those that apply to it
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
     oneof-disjoint             oneOf with branches that may both match
+    open-names                 names of properties beyond printable
+                               ASCII, quotes and backslashes in them,
+                               in objects that are left open
     pattern                    patterns                                     the settings for patterns, and
                                                                             alone: not beside format and lengths
     pattern-properties         patternProperties                            the settings for patterns, and
@@ -49,7 +52,7 @@ Each is written once here for every engine. A table names those that apply to it
 
     settings for patterns      finding for
     -------------------------  -----------------------------------------------------------------------------------------
-    no_looks                   look-around, back-references, word boundaries
+    no_looks                   look-around, back-references, word boundaries, empty classes
     dialect                    what is outside of the layer's own dialect
     anchored                   patterns that do not span the whole string
     outer_anchors              anchors that are not at the very ends
@@ -241,12 +244,12 @@ def _is_short(step: float) -> bool:
     return len(decimals) < 2 or (step < 1 and decimals.lstrip("0") in ("1", "2", "5"))
 
 
-_LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG])")
+_LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG]|\[\^?\])")
 
 
 def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) -> Iterator[Finding]:
     if settings.get("no_looks") and _LOOKS.search(pattern):
-        yield view.finding(keyword, "look-around, back-references and word boundaries are not enforced")
+        yield view.finding(keyword, "look-around, back-references, word boundaries and empty classes are not enforced")
     # The cheap test stands before the reading, unless it would hide the better reason.
     elif settings.get("anchored") and not anchored(pattern) and not _LOOKS.search(pattern):
         yield view.finding(
@@ -424,6 +427,22 @@ def _open_properties(views: Sequence[View], settings: Settings) -> Finding | Non
     return found[0].finding("additionalProperties", reason, 'Write "additionalProperties": false')
 
 
+def _open_names(view: View, settings: Settings) -> Iterator[Finding]:
+    """Names that an engine does not recognise as listed ones when it reads an additional property."""
+    if _is_open(view):
+        for name in view.schema["properties"]:
+            if not _PLAIN_NAME.fullmatch(name):
+                yield view.finding(
+                    "properties",
+                    f"the name {name!r} is not told from additional properties",
+                    'Write "additionalProperties": false',
+                )
+                return
+
+
+_PLAIN_NAME = re.compile(r"[ !#-\[\]-~]*")
+
+
 def _is_open(view: View) -> bool:
     if not view.bits & OBJECT:
         return False
@@ -454,6 +473,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "keywords-beside": (("",), _beside),
     "list-items": (("items",), _list_items),
     "oneof-disjoint": (("oneOf",), _one_of),
+    "open-names": (("properties",), _open_names),
     "pattern": (("pattern",), _pattern),
     "pattern-properties": (("patternProperties",), _pattern_properties),
     "prefix-items": (("prefixItems",), _prefix_items),

@@ -465,3 +465,33 @@ def test_a10_a_stop_id_outside_the_vocabulary_is_refused() -> None:
     for bad in (-1, VOCABULARY.size, 39):
         with pytest.raises(VocabularyError, match=str(bad)):
             compiled.new_grammar(stop_token_ids=[EOS, bad])
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple], ids=["numpy", "torch", "tuple"])
+def test_a20_tokens_come_in_any_sequence_of_integers(kind: Any) -> None:
+    for count in (1, 2):
+        made = grammar()
+        assert made.validate_tokens(kind([A, B][:count])) == [A, B][:count]
+        assert made.accept_tokens("r", kind([A, B][:count]))
+        assert made.num_accepted == count
+    assert made.accept_tokens("r", kind([EOS]))
+    assert made.is_terminated()
+    made.rollback(np.int64(1))
+    assert not made.is_terminated()
+
+
+@pytest.mark.parametrize("bad", [1.0, None, "a", [1]])
+def test_a20_what_is_no_integer_is_a_type_error_and_changes_nothing(bad: Any) -> None:
+    made = grammar()
+    calls: list[Callable[[], object]] = [
+        lambda: made.accept_tokens("r", [bad]),
+        lambda: made.accept_tokens("r", [A, bad]),
+        lambda: made.validate_tokens([A, bad]),
+        lambda: made.rollback(bad),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call()
+    assert made.num_accepted == 0
+    assert made.error is None
+    assert made.accept_tokens("r", [A])

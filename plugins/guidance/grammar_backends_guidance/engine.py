@@ -17,9 +17,9 @@ from llguidance import LLMatcher, LLTokenizer, StructTag
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import ebnf_to_lark, lark_for, syntax_of
 from grammar_backends.contract.regex import regex_of_texts, translate
-from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import DeadEnd, GrammarError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_guidance import DIALECT
+from grammar_backends_guidance.schemas import rewritten
 
 __all__ = ["GuidanceEngine"]
 
@@ -75,47 +75,32 @@ class GuidanceEngine:
 
     def _grammar(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.JSON_SCHEMA:
-            return self._schema_grammar(spec, spec.value)
+            return str(LLMatcher.grammar_from_json_schema(_schema(spec, spec.value)))
         if spec.kind is GrammarKind.JSON_OBJECT:
-            return self._schema_grammar(spec, {"type": "object"} if spec.options.json_object_only else {})
+            schema = {"type": "object"} if spec.options.json_object_only else {}
+            return str(LLMatcher.grammar_from_json_schema(_schema(spec, schema)))
         if spec.kind is GrammarKind.REGEX:
             return str(LLMatcher.grammar_from_regex(translate(spec.text, DIALECT)))
         if spec.kind is GrammarKind.CHOICE:
             return str(LLMatcher.grammar_from_regex(translate(regex_of_texts(spec.value), DIALECT)))
         if spec.kind is GrammarKind.STRUCTURAL_TAG:
-            return self._tag_grammar(spec.value)
+            return self._tag_grammar(spec)
         syntax = syntax_of(spec)
         lark = lark_for(spec.text, DIALECT) if syntax == "lark" else ebnf_to_lark(spec.text, syntax)
         return str(LLMatcher.grammar_from_lark(lark))
 
-    def _schema_grammar(self, spec: GrammarSpec, schema: Any) -> str:
-        if schema is True:
-            schema = {}  # the converter takes objects only, once options are given
-        elif schema is False:
-            raise SpecError("json_schema: the schema false allows no text", pointer="")
-        # Options inside the schema would loosen what the request's own options say (B5).
-        schema = {key: value for key, value in _without_custom_formats(schema).items() if key != "x-guidance"}
-        overrides: dict[str, Any] = {
-            "whitespace_flexible": spec.options.whitespace == "any",
-            "coerce_one_of": False,
-            "lenient": False,
-        }
-        if spec.options.whitespace == "any" and spec.options.max_whitespace is not None:
-            overrides["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{spec.options.max_whitespace}}}"
-        return str(LLMatcher.grammar_from_json_schema(schema, overrides=overrides))
-
-    def _tag_grammar(self, tag: Mapping[str, Any]) -> str:
+    def _tag_grammar(self, spec: GrammarSpec) -> str:
         specials = set(self._vocabulary.special_names.values())
-        triggers: list[str] = tag["triggers"]
-        tags = []
-        for item in tag["structures"]:
-            trigger = next(t for t in triggers if item["begin"].startswith(t))
-            grammar = item.get("schema")
-            tags.append(
-                StructTag(
-                    trigger=trigger, begin=item["begin"], grammar={} if grammar is None else grammar, end=item["end"]
-                )
+        triggers: list[str] = spec.value["triggers"]
+        tags = [
+            StructTag(
+                trigger=next(trigger for trigger in triggers if item["begin"].startswith(trigger)),
+                begin=item["begin"],
+                grammar=_schema(spec, item.get("schema", {})),
+                end=item["end"],
             )
+            for item in spec.value["structures"]
+        ]
         return str(StructTag.to_grammar(tags, assume_special=any(trigger in specials for trigger in triggers)))
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
@@ -237,25 +222,18 @@ class _Tokens:
             return []  # nothing is forced then; an exception in here would ruin the matcher
 
 
-DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
-NAMING_KEYWORDS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-
-
-def _without_custom_formats(schema: Any) -> Any:
-    """The schema without formats that JSON Schema does not define: annotations, which llguidance would refuse."""
-    if isinstance(schema, list):
-        return [_without_custom_formats(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {}
-    for key, value in schema.items():
-        if key in DATA_KEYWORDS:
-            kept[key] = value
-        elif key in NAMING_KEYWORDS and isinstance(value, dict):
-            kept[key] = {name: _without_custom_formats(below) for name, below in value.items()}
-        elif key != "format" or not isinstance(value, str) or value in STANDARD_FORMATS:
-            kept[key] = _without_custom_formats(value)
-    return kept
+def _schema(spec: GrammarSpec, schema: Any) -> dict[str, Any]:
+    """A schema as llguidance takes it, with the options of the request inside."""
+    if schema is False:
+        raise SpecError(f"{spec.kind}: the schema false allows no text")
+    options: dict[str, Any] = {
+        "whitespace_flexible": spec.options.whitespace == "any",
+        "coerce_one_of": False,
+        "lenient": False,
+    }
+    if spec.options.whitespace == "any" and spec.options.max_whitespace is not None:
+        options["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{spec.options.max_whitespace}}}"
+    return {**(rewritten(schema) if isinstance(schema, dict) else {}), "x-guidance": options}
 
 
 def _spec_error(spec: GrammarSpec, text: str) -> SpecError:

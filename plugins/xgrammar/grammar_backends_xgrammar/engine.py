@@ -39,6 +39,16 @@ START = "grammar_backends_start"
 """A start rule that nothing refers to: xgrammar masks too narrowly when the start rule is recursive (A12)."""
 
 
+KEY_RULE = "_addl_key"
+"""What xgrammar calls the rules for the names of additional properties."""
+
+PLAIN_KEYS = rf"""
+{START}_escape ::= [\"\\bfnrt] | "u00" ("0" [0-7bBeEfF] | "1" [A-Fa-f0-9])
+{START}_key ::= ("\"" | [^\0-\x1f\"\\] {START}_key | "\\" {START}_escape {START}_key) (=([ \n\r\t]* [,}}\]:]))
+"""
+"""The rest of a name after its first characters: the rules that replace xgrammar's own for strings."""
+
+
 class _Compiler(NamedTuple):
     """A compiler, and the vocabulary that it sees."""
 
@@ -84,7 +94,7 @@ class XGrammarEngine:
     def compile(self, spec: GrammarSpec) -> XGrammarArtifact:
         with _spec_errors(spec):
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
-                compiled, shown = self._compile_tag(spec.value)
+                compiled, shown = self._compile_tag(spec)
             else:
                 shown = self._shown(spec)
                 # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
@@ -97,21 +107,22 @@ class XGrammarEngine:
         """`SpecChecker.check`: everything but the compilation against the vocabulary."""
         with _spec_errors(spec):
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
-                TagWriter(self._vocabulary, spec.value).write()
+                self._tag_writer(spec).write()
             else:
                 _grammar(spec, self._compiler_showing(self._shown(spec)).info)
 
-    def _compile_tag(self, tag: Mapping[str, Any]) -> tuple[Any, frozenset[int]]:
+    def _compile_tag(self, spec: GrammarSpec) -> tuple[Any, frozenset[int]]:
         """A compiled tag, and the control tokens that it names."""
-        writer = TagWriter(self._vocabulary, tag)
+        writer = self._tag_writer(spec)
         source = json.dumps({"type": "structural_tag", "format": writer.write()})
         grammar = xgrammar.Grammar.from_structural_tag(source)
-        if not all(isinstance(schema, dict) and schema.get("type") in ("object", "array") for schema in _schemas(tag)):
-            grammar = _without_look_ahead(grammar)
         if writer.named:
             grammar = framed(grammar, writer.mark)
         named = frozenset(writer.named)
         return self._compiler_showing(named, FRAME).native.compile_grammar(grammar), named
+
+    def _tag_writer(self, spec: GrammarSpec) -> TagWriter:
+        return TagWriter(self._vocabulary, spec.value, lambda schema: _schema_ebnf(spec, schema))
 
     def _shown(self, spec: GrammarSpec) -> frozenset[int]:
         """The control tokens that a grammar names; the vocabulary of its compiler shows these and no others (B7)."""
@@ -285,7 +296,31 @@ def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
         max_whitespace_cnt=None if compact else spec.options.max_whitespace,
         strict_mode=spec.options.additional_properties == "closed",
     )
+    if KEY_RULE in (text := str(grammar)):
+        grammar = xgrammar.Grammar.from_ebnf(_plain_keys(text))
     return _fresh_start(grammar) if '"$ref":"#"' in schema else grammar
+
+
+def _plain_keys(text: str) -> str:
+    """A grammar of a schema in which the name of an additional property is written with no needless escape.
+
+    Otherwise the name of a listed property, spelled in escapes, would pass as another one.
+    """
+
+    def plain(rule: re.Match[str]) -> str:
+        return rule[0].replace("basic_string_sub", f"{START}_key").replace("basic_escape", f"{START}_escape")
+
+    return re.sub(rf"^\w*{KEY_RULE}\w* ::= .*$", plain, text, flags=re.MULTILINE) + PLAIN_KEYS
+
+
+def _schema_ebnf(spec: GrammarSpec, schema: Any) -> str:
+    """A schema as a grammar that other text may follow."""
+    text = str(_schema_grammar(spec, json.dumps(schema)))
+    if isinstance(schema, dict) and schema.get("type") in ("object", "array"):
+        return text
+    # xgrammar expects punctuation of JSON after a string; where other text follows directly, its masks leave out the
+    # tokens that hold the closing quote and that text (A12).
+    return re.sub(r" \(=\(.*\)\)$", "", text, flags=re.MULTILINE)
 
 
 def _fresh_start(grammar: Any) -> Any:
@@ -294,28 +329,6 @@ def _fresh_start(grammar: Any) -> Any:
     if len(re.findall(r"\broot\b", text)) < 2:
         return grammar
     return xgrammar.Grammar.from_ebnf(f"{text}\n{START} ::= root\n", root_rule_name=START)
-
-
-def _schemas(value: Any) -> Iterator[Any]:
-    """Every JSON schema in a tag."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _schemas(item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key in ("schema", "json_schema"):
-                yield item
-            else:
-                yield from _schemas(item)
-
-
-def _without_look_ahead(grammar: Any) -> Any:
-    """The same language, with nothing taken for granted about what follows a string.
-
-    xgrammar expects punctuation of JSON after a string; where a string is directly followed by other text, its masks
-    leave out the tokens that hold the closing quote and that text (A12).
-    """
-    return xgrammar.Grammar.from_ebnf(re.sub(r" \(=\(.*\)\)$", "", str(grammar), flags=re.MULTILINE))
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Structural tags written anew for xgrammar, so that they mean there what they mean in this layer.
 
-Legacy tags become formats, patterns and grammars inside get the layer's dialect (C3), and where a tag names a control
-token, it takes both that very token and its name spelled in text. xgrammar by itself would see the token as its name,
-so that it would also be legal inside strings and patterns (A29). Here the compiler sees it behind a byte that no text
-has, `FRAME`, and so do the texts of the tag: xgrammar's own grammar is the only notation that can hold that byte.
+Legacy tags become formats, and what stands inside gets the layer's meaning (B5, C3). Where a tag names a control token,
+it takes both that very token and its name spelled in text. xgrammar by itself would see the token as its name, so that
+it would also be legal inside strings and patterns (A29). Here the compiler sees it behind a byte that no text has,
+`FRAME`, and so do the texts of the tag: xgrammar's own grammar is the only notation that can hold that byte.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ class TagWriter:
     Args:
         vocabulary: whose control tokens the tag may name.
         tag: of either form.
+        schema_ebnf: writes a JSON schema as a grammar, by the options of the request.
 
     Attributes:
         named: the control tokens that the tag names; known once `write` has run.
         mark: the character that stands for `FRAME` in what is written.
     """
 
-    def __init__(self, vocabulary: Vocabulary, tag: Mapping[str, Any]) -> None:
+    def __init__(self, vocabulary: Vocabulary, tag: Mapping[str, Any], schema_ebnf: Callable[[Any], str]) -> None:
         self._vocabulary = vocabulary
         self._tag = tag
+        self._schema_ebnf = schema_ebnf
         self._names = {
             name: id_
             for id_, name in vocabulary.special_names.items()
@@ -86,6 +88,7 @@ class TagWriter:
             "tag": self._one_tag,
             "triggered_tags": self._triggered_tags,
             "dispatch": self._dispatch,
+            "json_schema": self._json_schema,
             "regex": self._regex,
             "grammar": self._grammar,
             "token": self._token,
@@ -157,6 +160,12 @@ class TagWriter:
             [way, self._node(inner, at)] for text, inner in node.get("rules", ()) for way in self._ways(text, at)
         ]
         return written
+
+    def _json_schema(self, node: Mapping[str, Any], pointer: str) -> Any:
+        if "json_schema" not in node or node.keys() - {"type", "json_schema"}:
+            return node  # one of the other ways in which models write arguments
+        # xgrammar takes none of the request's options here, and closes every object.
+        return {"type": "grammar", "grammar": self._schema_ebnf(node["json_schema"])}
 
     def _regex(self, node: Mapping[str, Any], pointer: str) -> Any:
         return {**node, "pattern": translate(node["pattern"], DIALECT)} if "pattern" in node else node

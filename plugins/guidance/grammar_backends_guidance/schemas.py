@@ -1,0 +1,163 @@
+"""JSON schemas written anew for llguidance, so that it enforces what they mean.
+
+Everything here was measured on the engine: what it refuses without need, and where it takes texts that a schema
+forbids. What it cannot be made to enforce is refused by the front end, from the data in `support.json`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from grammar_backends.contract.regex import CharacterSet, parse_regex, render_set
+from grammar_backends.contract.spec import STANDARD_FORMATS
+from grammar_backends.errors import SpecError
+from grammar_backends_guidance import DIALECT
+
+__all__ = ["rewritten"]
+
+DATA = frozenset({"const", "default", "enum", "example", "examples"})
+BY_NAME = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+"""Keywords whose value holds schemas by name."""
+ANNOTATIONS = frozenset(
+    {
+        "$comment",
+        "$defs",
+        "$id",
+        "$schema",
+        "definitions",
+        "deprecated",
+        "description",
+        "readOnly",
+        "title",
+        "writeOnly",
+    }
+) | (DATA - {"const", "enum"})
+BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
+MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
+
+_LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE = (
+    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    rf"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_CLOCK = (
+    r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    r"|23:59:60(?:\.[0-9]+)?(?:[Zz]|[+-]00:00))"
+)
+EXACT_FORMATS = {"date": f"^{_DATE}$", "time": f"^{_CLOCK}$", "date-time": f"^{_DATE}[Tt]{_CLOCK}$"}
+"""Formats of which llguidance takes too much: the 29th of February of any year, the second 60 of any minute. Here that
+second is taken where it is certain to be one, at the end of a day in UTC."""
+
+ANY_NAME = "^(?s:.)*$"
+CONTROLS = (0x00, 0x1F)
+"""A class that holds all of these is taken for one that also holds the quote and the backslash, as escapes."""
+CLASS = re.compile(r"\\.|(\[\^?\]?(?:\\.|[^\]\\])*\])", re.DOTALL)
+
+
+def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same schema in the form that llguidance enforces.
+
+    - Options inside it go: they would loosen what the request's own options say (B5).
+    - Formats that JSON Schema does not define go: they are annotations, which llguidance would refuse.
+    - Dates and times are written as patterns, which know the calendar.
+    - A class in a pattern keeps out the quote and the backslash when it excludes them.
+    - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
+    """
+    schema = {key: value for key, value in schema.items() if key != "x-guidance"}
+    prepared: dict[str, Any] = _Writer(closes_names=_references_stand_alone(schema)).write(schema, alone=True)
+    return prepared
+
+
+class _Writer:
+    """Writes schemas anew.
+
+    Args:
+        closes_names: whether the names of additional properties may be written as a pattern.
+    """
+
+    def __init__(self, closes_names: bool) -> None:
+        self._closes_names = closes_names
+
+    def write(self, schema: Any, alone: bool) -> Any:
+        """One schema; `alone` when the engine will not merge it with another one."""
+        if isinstance(schema, list):
+            return [self.write(item, alone) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        written: dict[str, Any] = {}
+        for key, value in schema.items():
+            if key in DATA:
+                written[key] = value
+            elif key in BY_NAME and isinstance(value, dict):
+                names = {name: self.write(below, _stays_alone(schema, key, alone)) for name, below in value.items()}
+                written[key] = {_pattern(name): below for name, below in names.items()} if "pattern" in key else names
+            elif key == "format" and isinstance(value, str) and value in EXACT_FORMATS and "pattern" not in schema:
+                written["pattern"] = EXACT_FORMATS[value]
+            elif key == "pattern" and isinstance(value, str):
+                written[key] = _pattern(value)
+            elif key != "format" or not isinstance(value, str) or value in STANDARD_FORMATS:
+                written[key] = self.write(value, _stays_alone(schema, key, alone))
+        if alone and self._closes_names:
+            _close_names(written)
+        return written
+
+
+def _stays_alone(schema: dict[str, Any], key: str, alone: bool) -> bool:
+    """Whether what a keyword holds is not merged with anything else."""
+    if key in MERGING:
+        return False
+    if key in BRANCHES:
+        single = key != "allOf" or (isinstance(schema[key], list) and len(schema[key]) == 1)
+        return alone and single and not schema.keys() - ANNOTATIONS - {key}
+    return alone
+
+
+def _references_stand_alone(schema: Any, alone: bool = True) -> bool:
+    """Whether no reference is merged with anything, so that its target is not either."""
+    if isinstance(schema, list):
+        return all(_references_stand_alone(item, alone) for item in schema)
+    if not isinstance(schema, dict):
+        return True
+    if "$ref" in schema and (not alone or schema.keys() - ANNOTATIONS - {"$ref"}):
+        return False
+    return all(
+        _references_stand_alone(list(value.values()) if key in BY_NAME and isinstance(value, dict) else value, below)
+        for key, value in schema.items()
+        if key not in DATA
+        for below in [_stays_alone(schema, key, alone)]
+    )
+
+
+def _close_names(schema: dict[str, Any]) -> None:
+    # llguidance takes any spelling of a string as the name of an additional property, but one spelling of each
+    # character where the name has a pattern.
+    if not schema.get("properties") or schema.get("patternProperties") or schema.get("additionalProperties") is False:
+        return
+    if schema.keys() & {"maxProperties", "minProperties", "unevaluatedProperties"}:
+        return
+    schema["patternProperties"] = {ANY_NAME: schema.get("additionalProperties", True)}
+    schema["additionalProperties"] = False
+
+
+def _pattern(pattern: str) -> str:
+    return CLASS.sub(lambda found: _class(found[1]) if found[1] else found[0], pattern)
+
+
+def _class(text: str) -> str:
+    """A class that llguidance reads rightly inside a JSON string."""
+    try:
+        node = parse_regex(text).root
+    except SpecError:
+        return text
+    if not isinstance(node, CharacterSet) or not _holds(node, *CONTROLS):
+        return text
+    if _holds(node, ord('"'), ord('"')) and _holds(node, ord("\\"), ord("\\")):
+        return text
+    if text.startswith("[^"):
+        return rf"[^\x00{text[2:]}"
+    return render_set(tuple((max(low, 1), high) for low, high in node.ranges if high), DIALECT)
+
+
+def _holds(node: CharacterSet, first: int, last: int) -> bool:
+    return any(low <= first and last <= high for low, high in node.ranges)

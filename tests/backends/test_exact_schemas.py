@@ -1,0 +1,169 @@
+"""JSON schemas on every backend: where an engine by itself takes texts that the schema forbids.
+
+A backend may refuse a schema; one that takes it must enforce it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from grammar_backends import GrammarOptions, GrammarSpec, load_backend, load_vocabulary
+from grammar_backends.errors import UnsupportedFeature
+
+BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
+
+
+@functools.cache
+def backend(name: str) -> Any:
+    return load_backend(name, load_vocabulary("byte"))
+
+
+def takes(name: str, spec: GrammarSpec, *texts: str) -> list[bool] | None:
+    """Which texts a backend takes; None when it refuses the spec."""
+    try:
+        compiled = backend(name).compile_grammar(spec)
+    except UnsupportedFeature:
+        return None
+    vocabulary = load_vocabulary("byte")
+    return [
+        compiled.new_grammar().accept_tokens("r", [*vocabulary.encode(text), vocabulary.stop_ids[0]]) for text in texts
+    ]
+
+
+def escaped(text: str) -> str:
+    return '"' + "".join(f"\\u{ord(character):04x}" for character in text) + '"'
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("listed", ["a", "ab", "a/b", "é", "日本", 'a"b', "a\\b", "a\nb", "a\x01", ""])
+def test_c3_a_listed_name_in_any_spelling_is_no_additional_property(name: str, listed: str) -> None:
+    schema = {"type": "object", "properties": {listed: {"type": "integer"}}}
+    plain, ascii_only = json.dumps(listed, ensure_ascii=False), json.dumps(listed)
+    wrong = {f'{{{key}: "x"}}' for key in (plain, ascii_only, escaped(listed), plain.replace("/", "\\/"))}
+    right = [f"{{{plain}: 1}}", '{"other": "x"}', '{"é\\n\\"\\\\": "x"}', "{}"]
+    verdicts = takes(name, GrammarSpec.json_schema(schema), *right, *wrong)
+    assert verdicts in (None, [True] * len(right) + [False] * len(wrong))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *('^[^"]*$', r"^[^\\]+$", r'^[^"\\]*$', r'^[^\d"]*$', r"^[^a\\]*$", r"^[\x00-!#-~]*$", r"^[^\x22]{1,2}$"),
+        *(r"^[^/]*$", r"^\D*$", r"^\S*$", "^.*$", "^a[^b]c$", r'^x([^"]|y)$', r"^\[[^\]\\]*\]$"),
+    ],
+)
+def test_c3_a_class_leaves_out_the_characters_that_json_escapes(name: str, pattern: str) -> None:
+    spec = GrammarSpec.json_schema({"type": "string", "pattern": pattern})
+    alphabet = ["a", "b", '"', "\\", "é", "[", "]", "7"]
+    values = ["", *alphabet, *map("".join, itertools.product(alphabet, repeat=2)), "abc", 'a"c', "a\\c", 'x"', "[a]"]
+    rule = re.compile(pattern)
+    verdicts = takes(name, spec, *(json.dumps(value, ensure_ascii=False) for value in values))
+    if verdicts is not None:
+        assert [value for value, taken in zip(values, verdicts, strict=True) if taken and not rule.search(value)] == []
+        if name == "guidance":
+            assert verdicts == [rule.search(value) is not None for value in values]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("format_", "right", "wrong"),
+    [
+        (
+            "date",
+            ["2024-02-29", "2000-02-29", "1999-12-31", "0004-02-29", "2023-04-30"],
+            ["2023-02-29", "1900-02-29", "2023-02-30", "2023-04-31", "2023-13-01", "2023-00-10", "23-01-01"],
+        ),
+        (
+            "time",
+            ["23:59:60Z", "00:00:00Z", "12:30:59.123+02:00", "23:59:60.5-00:00", "12:00:00z"],
+            ["23:58:60Z", "22:59:60Z", "24:00:00Z", "12:60:00Z", "12:00:61Z", "12:00:00", "12:00:00+24:00"],
+        ),
+        (
+            "date-time",
+            ["2024-02-29T12:00:00Z", "1998-12-31T23:59:60Z", "2023-06-30t08:30:06.283185z"],
+            ["2023-02-29T12:00:00Z", "1998-12-31T23:58:60Z", "2023-06-31T00:00:00Z", "2023-06-30 08:30:06Z"],
+        ),
+    ],
+)
+def test_c3_dates_and_times_know_the_calendar(name: str, format_: str, right: list[str], wrong: list[str]) -> None:
+    spec = GrammarSpec.json_schema({"type": "string", "format": format_})
+    verdicts = takes(name, spec, *map(json.dumps, (*right, *wrong)))
+    assert verdicts in (None, [True] * len(right) + [False] * len(wrong))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("form", ["legacy", "format"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        GrammarOptions(),
+        GrammarOptions(whitespace="compact"),
+        GrammarOptions(additional_properties="closed"),
+        GrammarOptions(max_whitespace=1),
+    ],
+    ids=["default", "compact", "closed", "one blank"],
+)
+def test_b5_the_options_of_a_request_hold_inside_structural_tags(name: str, form: str, options: GrammarOptions) -> None:
+    schema = {"x-guidance": {"lenient": True}, "type": "object", "properties": {"a": {"type": "integer"}}}
+    tag: dict[str, Any] = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}
+    if form == "format":
+        content = {"type": "json_schema", "json_schema": schema}
+        tag = {"format": {"type": "tag", "begin": "<f>", "content": content, "end": "</f>"}}
+    contents = ['{"a":1}', '{"a": 1}', '{"a":  1}', '{"a":1,"b":2}', '{"a":"x"}']
+    alone = takes(name, GrammarSpec.json_schema(schema, options=options), *contents)
+    tagged = takes(
+        name, GrammarSpec.structural_tag(tag, options=options), *(f"<f>{content}</f>" for content in contents)
+    )
+    assert tagged in (None, alone)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("pattern", ["^[]$", "^[^]$", r"^[]\\]?$"])
+def test_c3_an_empty_class_is_refused(name: str, pattern: str) -> None:
+    assert takes(name, GrammarSpec.json_schema({"type": "string", "pattern": pattern})) is None
+
+
+MERGED = {
+    "both": {"allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"b": {"type": "string"}}}]},
+    "either": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "anyOf": [{"required": ["b"], "properties": {"b": {"type": "string"}}}, {"required": ["c"]}],
+    },
+    "reference": {
+        "$ref": "#/$defs/x",
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "$defs": {"x": {"type": "object", "properties": {"b": {"type": "string"}}}},
+    },
+    "nested": {"allOf": [{"properties": {"a": {"anyOf": [{"properties": {"b": {"type": "string"}}}]}}}]},
+    "values": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("schema", MERGED.values(), ids=list(MERGED))
+def test_c3_open_objects_that_are_merged_stay_what_they_are(name: str, schema: dict[str, Any]) -> None:
+    schema = {"type": "object", **schema}
+    values = [
+        {},
+        {"a": 1},
+        {"a": "x"},
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": 2},
+        {"a": 1, "c": None},
+        {"a": 1, "b": "x", "c": None},
+        {"a": {"b": 1}},
+    ]
+    verdicts = takes(name, GrammarSpec.json_schema(schema), *map(json.dumps, values))
+    if verdicts is not None:
+        is_valid = jsonschema.Draft202012Validator(schema).is_valid
+        assert [value for value, taken in zip(values, verdicts, strict=True) if taken and not is_valid(value)] == []
