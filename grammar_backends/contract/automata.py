@@ -40,17 +40,18 @@ class CharacterMachine(Protocol):
     ones are recognised, the fewer rows are computed.
 
     Attributes:
-        named: the characters that it tells apart, sorted. All others are one to it.
+        ranges: the characters that it tells apart, as (first, last) of those that it treats alike: sorted, without
+            overlaps. All others are one to it.
     """
 
-    named: Sequence[str]
+    ranges: Sequence[tuple[str, str]]
 
     def start(self) -> Hashable:
         """The state before the first character."""
         ...
 
     def follow(self, state: Any, character: str | None) -> Hashable | None:
-        """The state after one of the named characters, or after any other (None).
+        """The state after a character of the range that starts with this one, or after one of none of them (None).
 
         None when no text of the language goes on so: a state from which no text can be finished must not be returned.
         """
@@ -91,8 +92,8 @@ class Automaton:
     def __init__(self, machine: CharacterMachine) -> None:
         self.lock = threading.RLock()
         self._machine = machine
-        self._named = [ord(character) for character in machine.named]
-        self._names = frozenset(machine.named)
+        self._lows = [ord(low) for low, _ in machine.ranges]
+        self._highs = [ord(high) for _, high in machine.ranges]
         self._states: dict[tuple[Hashable, bytes], State] = {}
         self.start = self._state(machine.start(), b"")
 
@@ -131,17 +132,21 @@ class Automaton:
         low, high, is_whole = span
         if not is_whole:
             return self._state(state.parsed, data) if self._takes_any(state.parsed, low, high) else None
-        character = chr(low)
-        parsed = self._machine.follow(state.parsed, character if character in self._names else None)
+        parsed = self._machine.follow(state.parsed, self._representative(low))
         return None if parsed is None else self._state(parsed, b"")
 
     def _takes_any(self, parsed: Hashable, low: int, high: int) -> bool:
         """Whether some character of a range may follow."""
-        named = self._named[bisect.bisect_left(self._named, low) : bisect.bisect_right(self._named, high)]
-        others = high - low + 1 - len(named)
-        if others and self._machine.follow(parsed, None) is not None:
+        inside = range(bisect.bisect_left(self._highs, low), bisect.bisect_right(self._lows, high))
+        told_apart = sum(min(high, self._highs[at]) - max(low, self._lows[at]) + 1 for at in inside)
+        if told_apart <= high - low and self._machine.follow(parsed, None) is not None:
             return True
-        return any(self._machine.follow(parsed, chr(code)) is not None for code in named)
+        return any(self._machine.follow(parsed, chr(self._lows[at])) is not None for at in inside)
+
+    def _representative(self, code: int) -> str | None:
+        """By which character the machine knows this one."""
+        at = bisect.bisect_right(self._lows, code) - 1
+        return chr(self._lows[at]) if at >= 0 and code <= self._highs[at] else None
 
 
 def code_points(data: bytes) -> tuple[int, int, bool] | None:

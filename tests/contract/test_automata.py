@@ -21,7 +21,7 @@ class Words:
     def __init__(self, *words: str, other: bool = False) -> None:
         self.words = words
         self.other = other
-        self.named: Sequence[str] = sorted(set().union(*words))
+        self.ranges: Sequence[tuple[str, str]] = [(char, char) for char in sorted(set().union(*words))]
         self.asked = 0
 
     def start(self) -> str:
@@ -67,6 +67,38 @@ def test_a28_a_byte_is_legal_when_some_legal_character_begins_with_it(other: boo
         assert legal == {ord("a"), 0xE6}
     assert automaton.walk(automaton.start, "日".encode()[:2]) is not None
     assert automaton.walk(automaton.start, "時".encode() if not other else b"\xe6\xff") is None
+
+
+class Ranges:
+    """Any one character of some ranges."""
+
+    def __init__(self, *ranges: str, but: str = "") -> None:
+        self.ranges: Sequence[tuple[str, str]] = [(low, high) for low, high in ranges]
+        self.but = but
+
+    def start(self) -> int:
+        return 0
+
+    def follow(self, state: int, character: str | None) -> int | None:
+        return None if state or character in (None, *self.but) else 1
+
+    def can_end(self, state: int) -> bool:
+        return state == 1
+
+
+@pytest.mark.parametrize("ranges", [("az",), ("az", "àü", "一龥"), ("\x00\x7f", "\ud7a0\ud7ff"), ("\ue000\U0010ffff",)])
+@pytest.mark.parametrize("number", [0, -1])
+def test_a28_characters_of_a_range_are_taken_as_its_first_and_no_beginning_leads_to_others(
+    ranges: Sequence[str], number: int
+) -> None:
+    for but in ("", ranges[number][0]):
+        automaton = Automaton(Ranges(*ranges, but=but))
+        taken = [span for span in ranges if span[0] not in (but or None,)]
+        codes = [code for low, high in taken for code in range(ord(low), ord(high) + 1)][::97]
+        beginnings = {chr(code).encode()[:2] for low, high in taken for code in range(ord(low), ord(high) + 1)}
+        assert all(automaton.walk(automaton.start, chr(code).encode()) is not None for code in codes)
+        for pair in itertools.product(range(0xC2, 0xF5), range(0x80, 0xC0)):
+            assert (automaton.walk(automaton.start, bytes(pair)) is not None) == (bytes(pair) in beginnings)
 
 
 def test_a28_no_text_ends_inside_of_a_character() -> None:

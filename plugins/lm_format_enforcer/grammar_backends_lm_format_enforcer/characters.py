@@ -35,8 +35,9 @@ class RegexMachine:
     def __init__(self, pattern: str) -> None:
         self._parser = RegexParser(pattern, engine_config(""))
         alphabet = self._parser.context.pattern.alphabet
-        self.named: Sequence[str] = sorted(symbol for symbol in alphabet if symbol is not anything_else)
-        self._other = unused(self.named)
+        named = sorted(symbol for symbol in alphabet if symbol is not anything_else)
+        self.ranges: Sequence[tuple[str, str]] = [(character, character) for character in named]
+        self._other = unused(named)
 
     def start(self) -> int:
         state: int = self._parser.current_state
@@ -57,7 +58,7 @@ class ChoiceMachine:
     """A `UnionParser` of the texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.named: Sequence[str] = sorted(set().union(*texts))
+        self.ranges: Sequence[tuple[str, str]] = [(character, character) for character in sorted(set().union(*texts))]
         self._start = _choice_state(UnionParser([StringParser(text) for text in texts]))
 
     def start(self) -> ParserState:

@@ -66,7 +66,8 @@ class JsonMachine:
     """
 
     def __init__(self, schema: Mapping[str, Any], named: Sequence[str], max_blanks: int | None) -> None:
-        self.named: Sequence[str] = [*map(chr, range(0x80)), *sorted(named)]
+        told_apart = [*map(chr, range(0x80)), *sorted(named)]
+        self.ranges: Sequence[tuple[str, str]] = [(character, character) for character in told_apart]
         self._other = unused(named)
         self._max_blanks = max_blanks
         config = engine_config("".join((STRING_CHARACTERS, *named, self._other)))
