@@ -21,4 +21,9 @@ def grammar_backends_register_commands() -> list[CommandSpec]:
             factory="grammar_backends_conformance.suite.command:conformance",
             description="Judge backends by the rules of the contract.",
         ),
+        CommandSpec(
+            name="new-plugin",
+            factory="grammar_backends_conformance.scaffold.command:new_plugin",
+            description="Generate a plugin project that works and keeps the contract.",
+        ),
     ]

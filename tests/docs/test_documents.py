@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -20,23 +18,6 @@ def code_blocks(document: Path, language: str) -> list[str]:
 def test_readme_example_runs() -> None:
     (example,) = code_blocks(ROOT / "README.md", "python")
     exec(compile(example, "README.md", "exec"), {})
-
-
-def test_plugin_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    registration, engine, trial = code_blocks(ROOT / "docs" / "plugins.md", "python")
-    for name, source in (("wordlist_backend", registration), ("wordlist_backend.engine", engine)):
-        module = types.ModuleType(name)
-        exec(compile(source, name, "exec"), module.__dict__)
-        monkeypatch.setitem(sys.modules, name, module)
-    exec(compile(trial, "docs/plugins.md", "exec"), {"wordlist_backend": sys.modules["wordlist_backend"]})
-
-
-def test_tokenizer_examples_run() -> None:
-    for package in ("mistral_common", "sentencepiece", "tiktoken"):
-        pytest.importorskip(package)
-    names: dict[str, object] = {}
-    for number, source in enumerate(code_blocks(ROOT / "docs" / "tokenizers.md", "python")):
-        exec(compile(source, f"docs/tokenizers.md, block {number}", "exec"), names)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
