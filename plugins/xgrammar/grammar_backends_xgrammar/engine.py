@@ -28,7 +28,7 @@ from grammar_backends.contract.grammar_text import (
     syntax_of,
 )
 from grammar_backends.contract.regex import translate
-from grammar_backends.errors import SpecError, VocabularyError
+from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_xgrammar import DIALECT
 from grammar_backends_xgrammar.tags import FRAME, TagWriter, framed
 
@@ -347,4 +347,5 @@ def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
     text = re.sub(r"^\[[\d:]+\] \S+?:\d+: ", "", text.strip())
     found = re.search(r"at line (\d+), column (\d+)", text)
     line, column = (int(found[1]), int(found[2])) if found else (None, None)
-    return SpecError(f"{spec.kind}: xgrammar cannot compile it", line=line, column=column, engine_text=text)
+    kind = UnsupportedFeature if "not supported" in text else SpecError
+    return kind(f"{spec.kind}: xgrammar cannot compile it", line=line, column=column, engine_text=text)
