@@ -7,8 +7,10 @@ STAMP := .venv/.installed
 INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml
 BACKENDS := xgrammar guidance outlines lm-format-enforcer
 CORPUS ?=
+STEPS ?= 1000000
+SEED ?= 1
 
-.PHONY: setup compare conformance test lint bench docs clean
+.PHONY: setup compare conformance test lint bench docs clean soak
 
 setup: $(STAMP)
 
@@ -43,3 +45,7 @@ docs: $(STAMP)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+soak: $(STAMP)
+	for name in $(or $(BACKEND),xgrammar guidance outlines lm-format-enforcer); do \
+		$(BIN)/python -m grammar_backends_conformance.laws.soak --backend $$name --steps $(STEPS) --seed $(SEED) || exit 1; done

@@ -4,6 +4,7 @@ from grammar_backends_conformance.laws import (  # noqa: F401  # each registers 
     accept,
     capabilities,
     compiling,
+    corpus,
     lifecycle,
     machine,
     mask,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from numpy.typing import NDArray
 
-from grammar_backends.contract import pack_ids, unpack_ids
+from grammar_backends.contract import allocate_bitmask, pack_ids, unpack_ids
 from grammar_backends.decoding import fill_bitmasks
 from grammar_backends.errors import DeadEnd
 from grammar_backends_conformance.laws.journal import RecordingGrammar
@@ -67,7 +67,8 @@ class Lives:
         grammar = lab.new_grammar(sample.spec, stop_token_ids=list(stops), max_rollback=limit)
         model = Model(truth, frozenset(stops) or lab.vocabulary.stop_set, limit)
         self.pairs: list[tuple[RecordingGrammar, Model]] = [(grammar, model)]
-        self._bitmask = np.full((MOST + 1, lab.vocabulary.words), -1, dtype=np.int32)
+        self._bitmask = allocate_bitmask(MOST + 1, lab.vocabulary.width)
+        self._filled: NDArray[np.int32] = self._bitmask.numpy()
         self._rows: dict[Any, NDArray[np.int32]] = {}
 
     def pick(self, index: int) -> tuple[RecordingGrammar, Model]:
@@ -107,7 +108,7 @@ class Lives:
         lab = self._lab
         rows = list(range(len(self.pairs)))[::-1]
         grammars = [grammar for grammar, _ in self.pairs]
-        self._bitmask.fill(-1)
+        self._filled.fill(-1)
         lab.journal.note("fill_bitmasks({}, {}, {})", grammars, self._bitmask, rows)
         outcomes = fill_bitmasks(grammars, self._bitmask, rows)
         for (_, model), row, outcome in zip(self.pairs, rows, outcomes, strict=True):
@@ -115,9 +116,9 @@ class Lives:
             lab.equal(outcome is None, alive, "filled together, a grammar fails otherwise than alone")
             model.dead = not alive
             if alive:
-                self._compare(self._bitmask[row], model)
+                self._compare(self._filled[row], model)
         lab.demand(
-            bool((self._bitmask[-1] == -1).all()), "a batch wrote into a row that is not listed", "kept", "written"
+            bool((self._filled[-1] == -1).all()), "a batch wrote into a row that is not listed", "kept", "written"
         )
 
     def check(self) -> None:
@@ -142,7 +143,7 @@ class Lives:
         else:
             self._lab.equal(alive, True, "a row was filled at a dead end (A14)")
             self._lab.equal(masked, True, "fill_bitmask says that nothing is masked")
-            self._compare(self._bitmask[row], model)
+            self._compare(self._filled[row], model)
 
     def _compare(self, row: NDArray[np.int32], model: Model) -> None:
         lab = self._lab

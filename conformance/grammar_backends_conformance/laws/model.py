@@ -16,7 +16,7 @@ from grammar_backends_conformance.laws.lab import Lab
 from grammar_backends_conformance.laws.samples import Sample
 from grammar_backends_conformance.oracles import allowed_ids, recogniser_of
 
-__all__ = ["Model", "Truth", "truth_of"]
+__all__ = ["NOWHERE", "Model", "Truth", "truth_of", "truth_of_spec"]
 
 NOWHERE = -1
 
@@ -146,10 +146,18 @@ def truth_of(lab: Lab, sample: Sample) -> Truth:
     """The truth about a sample: an oracle's where one knows the language, else the backend's own, replayed."""
     patterns = [] if sample.language.truth is None else [GrammarSpec.regex(sample.language.truth)]
     for spec in (*patterns, sample.spec):
-        recogniser = recogniser_of(spec)
-        if recogniser is not None:
-            return Truth(_Recognised(recogniser, lab), lab.vocabulary.size, lab.full or _one_spelling(lab))
+        truth = truth_of_spec(lab, spec)
+        if truth is not None:
+            return truth
     return Truth(_Replayed(sample.spec, lab), lab.vocabulary.size, True)
+
+
+def truth_of_spec(lab: Lab, spec: GrammarSpec) -> Truth | None:
+    """What an oracle knows of a spec; None when it does not cover it."""
+    recogniser = recogniser_of(spec)
+    if recogniser is None:
+        return None
+    return Truth(_Recognised(recogniser, lab), lab.vocabulary.size, lab.full or _one_spelling(lab))
 
 
 def _one_spelling(lab: Lab) -> bool:
