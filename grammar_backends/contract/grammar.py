@@ -456,8 +456,20 @@ class Grammar:
                 check()
             except Exception as error:
                 raise self._fail(error) from error
+        if row.memory == self._view.zeros and not self._stops <= self._vocabulary.stop_set:
+            self._fill_one_by_one(row)
         if row.memory == self._view.zeros:
             raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
+
+    def _fill_one_by_one(self, row: BitmaskRow) -> None:
+        """Allow what `validate_tokens` accepts.
+
+        A row may leave out other spellings of forced text (A12). When the one that it has is a stop token of this
+        request (A9), the others are all there is.
+        """
+        for id_ in range(self._vocabulary.size):
+            if self.validate_tokens([id_]):
+                row.array[id_ >> 5] |= _BIT[id_ & 31]
 
     def _look_at(self, bitmask: BitmaskTensor) -> None:
         view = Bitmask.of(bitmask)

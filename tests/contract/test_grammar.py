@@ -179,6 +179,21 @@ def test_a14_a_dead_end_is_sticky_until_it_is_rolled_back() -> None:
     assert allowed(made) == {A, X}
 
 
+class Canonical(Walker):
+    """Its rows have the first of several spellings only."""
+
+    def fill_row(self, row: BitmaskRow) -> None:
+        self.enter("fill_row")
+        row.array[:] = pack_ids([min(MOVES[self.states[-1]])], VOCABULARY.width)
+
+
+def test_a14_other_spellings_are_a_way_on_where_the_canonical_one_is_a_stop_token() -> None:
+    assert allowed(grammar(make=Canonical)) == {A}
+    made = grammar(make=Canonical, stops=(A, END))
+    assert allowed(made) == {X}
+    assert made.error is None
+
+
 def test_a14_an_accepting_state_without_continuation_is_no_dead_end() -> None:
     assert allowed(grammar(A, B, C)) == {EOS, END}
 
