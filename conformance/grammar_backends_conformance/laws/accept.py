@@ -60,6 +60,22 @@ def refused_blocks_change_nothing_anywhere(lab: Lab, sample: Sample) -> None:
             lab.equal(grammar.is_terminated(), True, "a text and its stop token do not terminate")
 
 
+@law("A1", "atomic-accept-with-early-stop")
+def a_stop_token_that_comes_too_early_takes_its_block_along(lab: Lab, sample: Sample) -> None:
+    """A block of legal text with a stop token where no text is complete is refused whole, wherever it begins."""
+    for text in sample.partial:
+        tokens = lab.encode(text)
+        for start in range(len(tokens) + 1):
+            grammar, twin = lab.new_grammar(sample.spec), lab.new_grammar(sample.spec)
+            for g in (grammar, twin):
+                g.accept_tokens("r", tokens[:start])
+            before = lab.state(grammar)
+            for block in ([*tokens[start:], lab.stop], [*tokens[start:], lab.stop, lab.stop, -1]):
+                lab.equal(grammar.accept_tokens("r", block), False, f"a stop token after {text!r} was accepted")
+                lab.same(grammar, before, f"a block of {text!r} and a stop token was refused and left a trace")
+            lab.same_future(grammar, twin, tokens[start:], "a refused block changed what comes later")
+
+
 @law("A2", "ignored-after-stop")
 def tokens_after_the_stop_token_are_ignored(lab: Lab, sample: Sample) -> None:
     """Tokens behind the one that terminates are dropped: the call returns True, and they never enter the history."""
