@@ -2,6 +2,7 @@
 
 from grammar_backends_conformance.laws import (  # noqa: F401  # each registers its laws
     accept,
+    applying,
     capabilities,
     compiling,
     corpus,
