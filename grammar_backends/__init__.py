@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         GrammarOptions,
         GrammarSpec,
         StructuredOutputGrammar,
+        ToolStyle,
         Vocabulary,
         allocate_bitmask,
     )
@@ -37,6 +38,7 @@ _HOMES = {
     "PluginHost": "plugins",
     "Selection": "selection",
     "StructuredOutputGrammar": "contract",
+    "ToolStyle": "contract",
     "Vocabulary": "contract",
     "allocate_bitmask": "contract",
     "apply_token_bitmask": "kernels",
@@ -58,6 +60,7 @@ __all__ = [
     "PluginHost",
     "Selection",
     "StructuredOutputGrammar",
+    "ToolStyle",
     "Vocabulary",
     "__version__",
     "allocate_bitmask",

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC = """
 CompiledGrammar GrammarBackend GrammarKind GrammarOptions GrammarSpec PluginHost Selection StructuredOutputGrammar
-Vocabulary __version__ allocate_bitmask apply_token_bitmask default_host explain fill_bitmasks load_backend
+ToolStyle Vocabulary __version__ allocate_bitmask apply_token_bitmask default_host explain fill_bitmasks load_backend
 load_vocabulary select_backend validate_spec
 """
 

@@ -32,6 +32,7 @@ from grammar_backends.contract.grammar import (
     Matcher,
     StructuredOutputGrammar,
 )
+from grammar_backends.contract.openai import ToolStyle
 from grammar_backends.contract.spec import JSON, GrammarKind, GrammarOptions, GrammarSpec, GrammarSyntax, parse_json
 from grammar_backends.contract.vocabulary import Vocabulary
 
@@ -58,6 +59,7 @@ __all__ = [
     "Matcher",
     "SpecChecker",
     "StructuredOutputGrammar",
+    "ToolStyle",
     "Vocabulary",
     "allocate_bitmask",
     "count_allowed",

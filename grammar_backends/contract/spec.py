@@ -13,9 +13,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from grammar_backends.errors import SpecError
+
+if TYPE_CHECKING:
+    from grammar_backends.contract.openai import ToolStyle
 
 __all__ = [
     "JSON",
@@ -207,42 +210,53 @@ class GrammarSpec:
 
     @classmethod
     def from_openai(
-        cls, response_format: Mapping[str, JSON], *, options: GrammarOptions | None = None
+        cls,
+        response_format: Mapping[str, JSON] | None = None,
+        *,
+        tools: Sequence[Mapping[str, JSON]] = (),
+        tool_choice: str | Mapping[str, JSON] = "auto",
+        tool_style: ToolStyle | None = None,
+        options: GrammarOptions | None = None,
     ) -> GrammarSpec | None:
-        """The constraint of an OpenAI-style `response_format`; None for `{"type": "text"}`.
+        """The constraint of an OpenAI-style request; None where it asks for none.
+
+        Tools become a structural tag. The arguments of a tool with ``"strict": true`` follow its parameters; those of
+        another one are any JSON object.
+
+        Args:
+            response_format: ``{"type": "text" | "json_object" | "json_schema" | "structural_tag", ...}``.
+            tools: ``{"type": "function", "function": {"name": ..., "parameters": ..., "strict": ...}}`` each.
+            tool_choice: "none", "auto", "required", or ``{"type": "function", "function": {"name": ...}}``.
+            tool_style: how the model writes a call; None for `ToolStyle()`.
+            options: as for the other constructors.
 
         Raises:
-            SpecError: an unknown type, or a `json_schema` without its schema.
+            SpecError: an unknown type or tool, a missing schema or name, or both tools and a format (D18).
         """
-        kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-        if kind == "text":
-            return None
-        if kind == "json_object":
-            return cls.json_object(options=options)
-        if kind == "json_schema":
-            holder = response_format.get("json_schema")
-            if not isinstance(holder, Mapping) or "schema" not in holder:
-                raise SpecError("response_format: the schema is missing", pointer="/json_schema/schema")
-            return cls.json_schema(holder["schema"], options=options)
-        if kind == "structural_tag":
-            return cls.structural_tag({k: v for k, v in response_format.items() if k != "type"}, options=options)
-        raise SpecError(
-            f"response_format: unknown type {kind!r}",
-            pointer="/type",
-            hint="Known types: text, json_object, json_schema, structural_tag",
-        )
+        from grammar_backends.contract.openai import read_request  # it is written in terms of this class
+
+        return read_request(response_format, tools, tool_choice, tool_style, options)
 
     @classmethod
-    def from_pydantic(cls, model: type, *, options: GrammarOptions | None = None) -> GrammarSpec:
-        """JSON that validates as this pydantic model.
+    def from_pydantic(cls, model: Any, *, options: GrammarOptions | None = None) -> GrammarSpec:
+        """JSON that validates as a type: a pydantic model, a dataclass, a TypedDict, ``list[int]``, whatever pydantic
+        reads.
 
         Raises:
-            SpecError: the class is not a pydantic model.
+            SpecError: pydantic is not installed, or cannot describe the type.
         """
         make = getattr(model, "model_json_schema", None)
-        if make is None:
-            raise SpecError(f"from_pydantic: {model!r} is not a pydantic model")
-        return cls.json_schema(make(), options=options)
+        if make is not None:
+            return cls.json_schema(make(), options=options)
+        try:
+            from pydantic import TypeAdapter  # lazy: optional
+        except ImportError:
+            raise SpecError("from_pydantic: pydantic is not installed", hint="pip install pydantic") from None
+        try:
+            schema = TypeAdapter(model).json_schema()
+        except Exception as error:  # pydantic's errors have no common base
+            raise SpecError(f"from_pydantic: no schema for {model!r}", engine_text=str(error)) from error
+        return cls.json_schema(schema, options=options)
 
 
 @functools.lru_cache(maxsize=4096)

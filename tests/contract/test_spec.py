@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pickle
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from grammar_backends.contract import GrammarKind, GrammarOptions, GrammarSpec, parse_json
+from grammar_backends.contract import GrammarKind, GrammarOptions, GrammarSpec, ToolStyle, parse_json
 from grammar_backends.errors import SpecError
 
 SCHEMA = {"type": "object", "properties": {"b": {"const": "é"}, "a": {}}}
@@ -116,7 +117,7 @@ BAD = {
     "json_object_only": (lambda: GrammarOptions(json_object_only=1), "json_object_only"),  # type: ignore[arg-type]
     "openai type": (lambda: GrammarSpec.from_openai({"type": "xml"}), "unknown type 'xml' at /type"),
     "openai schema": (lambda: GrammarSpec.from_openai({"type": "json_schema"}), "the schema is missing"),
-    "pydantic": (lambda: GrammarSpec.from_pydantic(dict), "not a pydantic model"),
+    "pydantic": (lambda: GrammarSpec.from_pydantic(object()), "no schema for"),
 }
 
 
@@ -166,3 +167,91 @@ def test_every_kind_is_covered_here() -> None:
     assert {spec.kind for spec in SPECS} == set(GrammarKind)
     for one, other in itertools.combinations(SPECS, 2):
         assert one != other
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "add", "parameters": SCHEMA, "strict": True}},
+    {"type": "function", "function": {"name": "now", "parameters": SCHEMA}},
+]
+
+
+def test_d18_tools_become_a_structural_tag() -> None:
+    spec = GrammarSpec.from_openai(tools=TOOLS)
+    assert spec == GrammarSpec.structural_tag(
+        {
+            "structures": [
+                {"begin": '<tool_call>\n{"name": "add", "arguments": ', "schema": SCHEMA, "end": "}\n</tool_call>"},
+                {
+                    "begin": '<tool_call>\n{"name": "now", "arguments": ',
+                    "schema": {"type": "object"},
+                    "end": "}\n</tool_call>",
+                },
+            ],
+            "triggers": ["<tool_call>"],
+        }
+    )
+    assert GrammarSpec.from_openai({"type": "text"}, tools=TOOLS) == spec
+    assert (
+        GrammarSpec.from_openai({"type": "json_object"}, tools=TOOLS, tool_choice="none") == GrammarSpec.json_object()
+    )
+    assert GrammarSpec.from_openai(tools=TOOLS, tool_choice="none") is None
+
+
+def test_d18_a_required_call_comes_first_and_a_named_one_is_all_there_is() -> None:
+    style = ToolStyle("[CALL]", "[CALL]{name}:", ";")
+    required = GrammarSpec.from_openai(tools=TOOLS, tool_choice="required", tool_style=style)
+    assert required is not None
+    assert required.value["format"]["at_least_one"] is True
+    assert [tag["begin"] for tag in required.value["format"]["tags"]] == ["[CALL]add:", "[CALL]now:"]
+    named = GrammarSpec.from_openai(
+        tools=TOOLS, tool_choice={"type": "function", "function": {"name": "add"}}, tool_style=style
+    )
+    assert named is not None
+    assert named.value["format"] == {
+        "type": "tag",
+        "begin": "[CALL]add:",
+        "content": {"type": "json_schema", "json_schema": SCHEMA},
+        "end": ";",
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"response_format": {"type": "json_object"}, "tools": TOOLS}, "cannot be combined with tools"),
+        ({"tools": [*TOOLS, TOOLS[0]]}, "the same name"),
+        ({"tools": TOOLS, "tool_choice": "sometimes"}, "unknown value 'sometimes'"),
+        ({"tools": TOOLS, "tool_choice": {"function": {"name": "sub"}}}, "no tool 'sub'.*Tools: add, now"),
+        ({"tools": [{"function": {"name": "a b"}}]}, "a function with a name.* at /0"),
+        ({"tools": [{"name": "add"}]}, "a function with a name"),
+        ({"response_format": "text"}, "an object is needed"),
+    ],
+)
+def test_d18_a_wrong_request_says_what_is_wrong(request_: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        GrammarSpec.from_openai(**request_)
+
+
+def test_d18_a_style_must_tell_calls_apart() -> None:
+    for style in (("", "{name}", ""), ("<a>", "{name}", ""), ("<a>", "<a>", "")):
+        with pytest.raises(SpecError, match="tool_style"):
+            ToolStyle(*style)
+
+
+def test_types_that_pydantic_reads_become_their_schema() -> None:
+    pytest.importorskip("pydantic")
+    from typing_extensions import TypedDict  # the one that pydantic reads before Python 3.12
+
+    @dataclasses.dataclass
+    class Point:
+        x: int
+
+    class Named(TypedDict):
+        name: str
+
+    integer, text = {"title": "X", "type": "integer"}, {"title": "Name", "type": "string"}
+    for type_, properties in ((Point, {"x": integer}), (Named, {"name": text})):
+        schema = GrammarSpec.from_pydantic(type_).value
+        assert schema["properties"] == properties
+        assert schema["required"] == list(properties)
+    assert GrammarSpec.from_pydantic(list[int]).value == {"items": {"type": "integer"}, "type": "array"}
