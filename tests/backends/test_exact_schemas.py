@@ -131,6 +131,20 @@ def test_c3_an_empty_class_is_refused(name: str, pattern: str) -> None:
     assert takes(name, GrammarSpec.json_schema({"type": "string", "pattern": pattern})) is None
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("listed", [["a"], ["ab", "abc", "b"], ["", "é"], ["日本", "a/b", "a-c"]])
+def test_c3_what_additional_properties_hold_says_nothing_about_listed_ones(name: str, listed: list[str]) -> None:
+    properties = {key: {"type": "integer"} for key in listed}
+    schema = {"type": "object", "properties": properties, "additionalProperties": {"type": "string"}}
+    keys = [*listed, *(key + "x" for key in listed), *(key[:-1] for key in listed), "z", "aa", 'q"', "\\", "\n"]
+    is_valid = jsonschema.Draft202012Validator(schema).is_valid
+    values = [{key: value} for key in keys for value in (1, "x")]
+    verdicts = takes(
+        name, GrammarSpec.json_schema(schema), *(json.dumps(value, ensure_ascii=False) for value in values)
+    )
+    assert verdicts in (None, [is_valid(value) for value in values])
+
+
 MERGED = {
     "both": {"allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"b": {"type": "string"}}}]},
     "either": {
@@ -145,7 +159,6 @@ MERGED = {
         "$defs": {"x": {"type": "object", "properties": {"b": {"type": "string"}}}},
     },
     "nested": {"allOf": [{"properties": {"a": {"anyOf": [{"properties": {"b": {"type": "string"}}}]}}}]},
-    "values": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
 }
 
 

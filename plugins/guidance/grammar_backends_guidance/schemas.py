@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from grammar_backends.contract.regex import CharacterSet, parse_regex, render_set
+from grammar_backends.contract.regex import CharacterSet, complement, parse_regex, render_set, union
 from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import SpecError
 from grammar_backends_guidance import DIALECT
@@ -50,6 +50,8 @@ EXACT_FORMATS = {"date": f"^{_DATE}$", "time": f"^{_CLOCK}$", "date-time": f"^{_
 second is taken where it is certain to be one, at the end of a day in UTC."""
 
 ANY_NAME = "^(?s:.)*$"
+MOST_OF_NAMES = 2_000
+"""Characters of listed names that a pattern may leave out."""
 CONTROLS = (0x00, 0x1F)
 """A class that holds all of these is taken for one that also holds the quote and the backslash, as escapes."""
 CLASS = re.compile(r"\\.|(\[\^?\]?(?:\\.|[^\]\\])*\])", re.DOTALL)
@@ -136,8 +138,26 @@ def _close_names(schema: dict[str, Any]) -> None:
         return
     if schema.keys() & {"maxProperties", "minProperties", "unevaluatedProperties"}:
         return
-    schema["patternProperties"] = {ANY_NAME: schema.get("additionalProperties", True)}
+    additional = schema.get("additionalProperties", True)
+    names = list(schema["properties"])
+    # A pattern speaks of listed names too, which matters unless it allows them everything.
+    if additional not in (True, {}) and max(map(len, names)) * len(names) > MOST_OF_NAMES:
+        return
+    schema["patternProperties"] = {ANY_NAME if additional in (True, {}) else f"^{_other_than(names)}$": additional}
     schema["additionalProperties"] = False
+
+
+def _other_than(names: list[str]) -> str:
+    """A pattern for every text but these."""
+    rests: dict[str, list[str]] = {}
+    for name in names:
+        if name:
+            rests.setdefault(name[0], []).append(name[1:])
+    ranges = union((ord(first), ord(first)) for first in rests)
+    others = complement(union([*ranges, (0, 0)]))  # without NUL, as in `_class`
+    options = [f"{render_set(others, DIALECT)}(?s:.)*"]
+    options += [f"{render_set(((ord(first),) * 2,), DIALECT)}{_other_than(below)}" for first, below in rests.items()]
+    return f"(?:{'|'.join(options)})" + ("" if "" in names else "?")
 
 
 def _pattern(pattern: str) -> str:
