@@ -6,17 +6,18 @@ commands that a plugin only registers through its hook are looked up when somebo
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 
 from grammar_backends import __version__
-from grammar_backends.cli.exits import ExitCode, of_error
+from grammar_backends.cli.exits import ExitCode, is_full, of_error
 
 __all__ = ["COMMANDS", "CommandGroup", "gb", "main"]
 
@@ -116,12 +117,21 @@ def _report(error: Exception) -> ExitCode:
         sys.excepthook(type(error), error, error.__traceback__)
     elif isinstance(error, click.ClickException):
         error.show()
+    elif is_full(error):
+        click.echo(f"Error: cannot write the output: {cast('OSError', error).strerror}", err=True)
+        _let_go_of_stdout()
     elif code is ExitCode.INTERNAL_ERROR:
         click.echo(f"Internal error: {type(error).__name__}: {error}", err=True)
         click.echo(f"This is a bug, please report it; {DEBUG_VARIABLE}=1 shows the traceback.", err=True)
     else:
         click.echo(f"Error: {error}", err=True)
     return code
+
+
+def _let_go_of_stdout() -> None:
+    # What is still buffered would fail again when the interpreter ends, with an exit code of its own.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

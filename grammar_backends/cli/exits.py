@@ -6,6 +6,7 @@ The codes are part of the public interface; scripts and CI rely on them.
 from __future__ import annotations
 
 import enum
+import errno
 
 import click
 
@@ -16,7 +17,7 @@ from grammar_backends.errors import (
     UnsupportedFeature,
 )
 
-__all__ = ["ExitCode", "exit_with", "of_error"]
+__all__ = ["ExitCode", "exit_with", "is_full", "of_error"]
 
 
 class ExitCode(enum.IntEnum):
@@ -28,9 +29,14 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 2
     INTERNAL_ERROR = 3
     USAGE = 4
-    """A wrong option, an unreadable file, a malformed spec, an unreadable tokenizer."""
+    """A wrong option, a file that cannot be read or written, a malformed spec, an unreadable tokenizer."""
     NOTHING_RAN = 5
     BACKEND_UNAVAILABLE = 6
+
+
+def is_full(error: Exception) -> bool:
+    """Whether the place that output goes to takes no more: the caller's business, not a bug."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def exit_with(code: ExitCode) -> None:
@@ -40,7 +46,7 @@ def exit_with(code: ExitCode) -> None:
 
 def of_error(error: Exception) -> ExitCode:
     """The exit code for an error that a command did not handle itself."""
-    if isinstance(error, click.ClickException):
+    if isinstance(error, click.ClickException) or is_full(error):
         return ExitCode.USAGE
     if isinstance(error, (BackendUnavailable, PluginError)):
         return ExitCode.BACKEND_UNAVAILABLE

@@ -27,18 +27,28 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _KINDS = ("json_schema", "regex", "grammar", "choice", "structural_tag", "json_object")
 _SETTINGS = ("syntax", "whitespace", "additional_properties")
 
+
+def _once(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The one value of an option: of two, neither can be the one that was meant."""
+    if len(values) > 1:
+        raise click.UsageError(f"{option.opts[0]} is given {len(values)} times.")
+    return values[0] if values else None
+
+
+def _single(flag: str, **more: Any) -> Any:
+    return click.option(flag, multiple=True, callback=_once, **more)
+
+
 _OPTIONS: list[Any] = [
-    click.option("--json-schema", metavar="FILE", help="A JSON schema: a file, - for stdin, or the text ({...})."),
-    click.option("--regex", metavar="PATTERN", help="A regular expression that the whole text must match."),
-    click.option("--grammar", metavar="FILE", help="A grammar in EBNF, GBNF or Lark: a file, or - for stdin."),
+    _single("--json-schema", metavar="FILE", help="A JSON schema: a file, - for stdin, or the text ({...})."),
+    _single("--regex", metavar="PATTERN", help="A regular expression that the whole text must match."),
+    _single("--grammar", metavar="FILE", help="A grammar in EBNF, GBNF or Lark: a file, or - for stdin."),
     click.option("--choice", multiple=True, metavar="A,B", help="The allowed texts: A,B or a JSON list; repeatable."),
-    click.option(
-        "--structural-tag", metavar="FILE", help="A structural tag: a file, - for stdin, or the text ({...})."
-    ),
+    _single("--structural-tag", metavar="FILE", help="A structural tag: a file, - for stdin, or the text ({...})."),
     click.option("--json-object", is_flag=True, help="Any JSON object."),
-    click.option("--syntax", type=click.Choice(["auto", "ebnf", "lark", "gbnf"]), help="How --grammar is written."),
-    click.option("--whitespace", type=click.Choice(["any", "compact"]), help="White space in JSON; default any."),
-    click.option(
+    _single("--syntax", type=click.Choice(["auto", "ebnf", "lark", "gbnf"]), help="How --grammar is written."),
+    _single("--whitespace", type=click.Choice(["any", "compact"]), help="White space in JSON; default any."),
+    _single(
         "--additional-properties",
         type=click.Choice(["schema", "closed"]),
         help="What an absent additionalProperties means: open as in JSON Schema (schema, the default), or closed.",

@@ -171,3 +171,14 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
 def test_output_of_a_pipe_is_json(invoke: Any) -> None:
     assert isinstance(json.loads(invoke("list").stdout), dict)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["list"], ["--help"]])
+def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
+    code = f'from grammar_backends.cli import gb\ngb.main({arguments!r}, prog_name="gb")'
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.startswith("Error: cannot write the output: No space left")
+    assert len(done.stderr.splitlines()) == 1

@@ -195,3 +195,10 @@ def test_cells_cannot_break_a_table_or_a_terminal(capsys: pytest.CaptureFixture[
     emit("table", {}, [table])
     assert "\x1b" not in capsys.readouterr().out
     assert printable("é\x07") == "é\\x07"
+
+
+@pytest.mark.parametrize("option", ["--regex", "--json-schema", "--whitespace"])
+def test_d1_an_option_that_is_given_twice_is_refused(invoke: Any, option: str) -> None:
+    result = invoke("explain", option, "any", option, "any")
+    assert result.exit_code == 4
+    assert f"{option} is given 2 times" in result.stderr
