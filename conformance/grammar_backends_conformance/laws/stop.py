@@ -186,9 +186,10 @@ def _narrow(lab: Lab, sample: Sample) -> tuple[list[int], set[int]]:
     tokens = lab.encode(sample.longest)
     grammar = lab.new_grammar(sample.spec)
     for end, token in enumerate(tokens):
-        allowed = lab.allowed(grammar)
+        # A canonical row may leave out other spellings, which are legal all the same (A12).
+        legal = {id_ for id_ in range(lab.vocabulary.size) if grammar.raw.validate_tokens([id_])}
         # After the first token, so that there is a state to return to.
-        if end and len(allowed) <= 64 and not grammar.is_accepting() and not allowed & set(tokens[:end]):
-            return tokens[:end], allowed
+        if end and len(legal) <= 64 and not grammar.is_accepting() and not legal & set(tokens[:end]):
+            return tokens[:end], legal
         grammar.accept_tokens("r", [token])
     return [], set()
