@@ -28,7 +28,7 @@ __all__ = ["soak"]
 LIFE = 150
 """Steps of one life, after which another one begins."""
 
-LIVES_OF_ONE_TRUTH = 400
+LIVES_OF_ONE_TRUTH = 40
 """Lives after which a sample's language is looked at anew, since what is remembered of it grows."""
 
 HABITS = {"legal": 40, "block": 15, "text": 5, "validate": 12, "rollback": 16, "fork": 5, "reset": 3, "together": 4}
