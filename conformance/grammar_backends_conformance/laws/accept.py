@@ -44,18 +44,24 @@ def refused_blocks_change_nothing(lab: Lab, sample: Sample) -> None:
 
 @law("A1", "atomic-accept-after-every-prefix")
 def refused_blocks_change_nothing_anywhere(lab: Lab, sample: Sample) -> None:
-    """In the middle of a text, too, a refused block changes nothing, however much of it was legal."""
+    """In the middle of a text, too, a refused block changes nothing, however much of it was legal, nor what a rollback
+    leads to."""
     tokens = lab.encode(sample.longest)
     for start in range(0, len(tokens), max(1, len(tokens) // 6)):
         for limit in (None, 0, 2):
             grammar = lab.new_grammar(sample.spec, max_rollback=limit)
             lab.equal(grammar.accept_tokens("r", tokens[:start]), True, "a text of the language was refused")
             before = lab.state(grammar)
+            back = min(start, 2 if limit is None else limit)
+            earlier = lab.new_grammar(sample.spec)
+            earlier.accept_tokens("r", tokens[: start - back])
             for end in {start, (start + len(tokens)) // 2, len(tokens)}:
                 for bad in (max(lab.controls), -1, lab.vocabulary.size):
                     lab.equal(grammar.accept_tokens("r", [*tokens[start:end], bad]), False, "an illegal token passed")
                     lab.same(grammar, before, "a refused block changed the grammar")
-            rest = [*tokens[start:], lab.stop]
+            grammar.rollback(back)
+            lab.same(grammar, lab.state(earlier), "a refused block changed what a rollback leads to")
+            rest = [*tokens[start - back :], lab.stop]
             lab.equal(grammar.accept_tokens("r", rest), True, "after refused blocks the rest of a text is refused")
             lab.equal(grammar.is_terminated(), True, "a text and its stop token do not terminate")
 
@@ -150,7 +156,7 @@ def _check_empty(lab: Lab, grammar: RecordingGrammar) -> None:
 @law("A6", "negative-ids")
 def negative_ids_are_refused(lab: Lab, sample: Sample) -> None:
     """A negative id is illegal wherever it stands: accepting refuses it unchanged, validation stops before it."""
-    for bad in NEGATIVE:
+    for bad in (*NEGATIVE, *_like_the_next(lab, sample, -lab.vocabulary.size, -lab.vocabulary.width)):
         _check_bad_id(lab, sample, bad)
 
 
@@ -159,8 +165,16 @@ def ids_out_of_range_are_refused(lab: Lab, sample: Sample) -> None:
     """An id beyond the vocabulary is illegal wherever it stands, and harms nothing."""
     vocabulary = lab.vocabulary
     first = {vocabulary.size, vocabulary.width - 1, vocabulary.width, vocabulary.words * 32 - 1, vocabulary.words * 32}
-    for bad in sorted({*TOO_LARGE, *first} - set(range(vocabulary.size))):
+    like = _like_the_next(lab, sample, vocabulary.size, vocabulary.width, vocabulary.words * 32, 2**16, 2**32)
+    for bad in sorted({*TOO_LARGE, *first, *like} - set(range(vocabulary.size))):
         _check_bad_id(lab, sample, bad)
+
+
+def _like_the_next(lab: Lab, sample: Sample, *offsets: int) -> list[int]:
+    """Ids that a careless engine would take for the token that comes next in the middle of the longest text: counted
+    from the end, or cut to a size."""
+    tokens = lab.encode(sample.longest)
+    return [tokens[len(tokens) // 2] + offset for offset in offsets]
 
 
 def _check_bad_id(lab: Lab, sample: Sample, bad: int) -> None:
@@ -251,6 +265,9 @@ def a_stop_token_is_legal_only_while_accepting(lab: Lab, sample: Sample) -> None
         for stop in lab.vocabulary.stop_ids:
             lab.demand(stop not in before.allowed, f"a stop token is in the row after {text!r}", "masked", "allowed")
             lab.equal(grammar.accept_tokens("r", [stop]), False, f"a stop token was accepted after {text!r}")
+            block = [*lab.encode(text), stop]
+            accepted = lab.new_grammar(sample.spec).accept_tokens("r", block)
+            lab.equal(accepted, False, f"in one block with {text!r} a stop token was accepted")
         lab.same(grammar, before, "a refused stop token changed the grammar")
     for text in sample.texts:
         grammar = lab.grammar(sample.spec, text)
@@ -261,6 +278,8 @@ def a_stop_token_is_legal_only_while_accepting(lab: Lab, sample: Sample) -> None
         lab.equal(grammar.num_accepted, count + 1, "a stop token is one step")
         lab.equal(grammar.is_accepting(), False, "a terminated grammar is accepting")
         lab.equal(grammar.is_terminated(), True, "a stop token was accepted and the grammar is not terminated")
+        accepted = lab.new_grammar(sample.spec).accept_tokens("r", [*lab.encode(text), lab.stop])
+        lab.equal(accepted, True, f"in one block with {text!r} the stop token was refused")
 
 
 @law("A9", "text-never-terminates")
@@ -400,8 +419,10 @@ def num_accepted_is_the_length_of_the_live_history(lab: Lab, sample: Sample) -> 
 
 @law("A34", "block-equals-single-tokens", vocabularies=EVERY_VOCABULARY)
 def a_block_equals_its_tokens_one_by_one(lab: Lab, sample: Sample) -> None:
-    """Tokens accepted together and one by one lead to the same state, from the start and from the middle."""
-    for text in sample.texts:
+    """Tokens accepted together and one by one lead to the same state, from the start and from the middle, also when
+    they are many; a block that is illegal where it stands is not one that would be legal at the start."""
+    loop = sample.language.loop
+    for text in (*sample.texts, *([loop.text(60)] if loop else [])):
         tokens = lab.encode(text)
         one_by_one = lab.new_grammar(sample.spec)
         half = len(tokens) // 2
@@ -414,6 +435,13 @@ def a_block_equals_its_tokens_one_by_one(lab: Lab, sample: Sample) -> None:
         lab.same(lab.grammar(sample.spec, text), expected, "a block leads elsewhere than its tokens")
         if tokens:
             lab.same(middle, expected, "a block from the middle leads elsewhere than its tokens")
+        _check_again(lab, one_by_one, lab.encode(sample.longest))
+
+
+def _check_again(lab: Lab, grammar: RecordingGrammar, tokens: list[int]) -> None:
+    singly, together = grammar.fork(), grammar.fork()
+    legal = all(singly.accept_tokens("r", [token]) for token in tokens)
+    lab.equal(together.accept_tokens("r", tokens), legal, "a block is judged otherwise than its tokens one by one")
 
 
 @law("A35", "request-id-is-a-label")

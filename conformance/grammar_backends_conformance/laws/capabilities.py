@@ -35,6 +35,9 @@ def check_writing(lab: Lab, writing: str) -> None:
             lab.equal(takes(lab, sample.spec, text), True, f"{sample.name} refuses {text!r}")
         for text in (*sample.partial, *sample.wrong):
             lab.equal(takes(lab, sample.spec, text), False, f"{sample.name} takes {text!r}")
+        for text in sample.wrong:
+            begun = lab.new_grammar(sample.spec).accept_tokens("r", lab.encode(text))
+            lab.equal(begun, False, f"{sample.name} goes on after {text!r}, with which no text begins")
         for text in sample.language.closed:
             lab.equal(takes(lab, sample.spec, text + "a"), False, f"{sample.name} takes {text + 'a'!r}")
 
@@ -121,10 +124,10 @@ def _walk(lab: Lab) -> list[tuple[RecordingGrammar, list[int]]]:
     return found
 
 
-def _check_forced(lab: Lab, method: str, declared: bool) -> list[tuple[RecordingGrammar, Any]]:
-    """Answers of a `forced_*` method at many places, none of which may change the grammar."""
+def _check_forced(lab: Lab, method: str, declared: bool) -> list[tuple[RecordingGrammar, Any, list[int]]]:
+    """Answers of a `forced_*` method at many places, none of which may change the grammar; and what follows there."""
     answers = []
-    for grammar, _ in _walk(lab):
+    for grammar, following in _walk(lab):
         before = lab.state(grammar)
         ask = getattr(grammar, method)
         if not declared:
@@ -133,17 +136,19 @@ def _check_forced(lab: Lab, method: str, declared: bool) -> list[tuple[Recording
         answer = ask()
         lab.equal(ask(), answer, f"{method} gives another answer the second time")
         lab.same(grammar, before, f"{method} changed the grammar")
-        answers.append((grammar, answer))
+        answers.append((grammar, answer, following))
     return answers
 
 
 @law("I1", "forced-tokens", profile="forced_tokens")
 def forced_tokens_are_the_only_way_on(lab: Lab) -> None:
-    """Tokens that are said to be forced are legal one after another, and no text goes on differently; after
-    termination nothing is forced. A backend that does not declare them raises UnsupportedFeature."""
+    """Tokens that are said to be forced are legal one after another, no text goes on differently, and they are the
+    tokenizer's own for it; after termination nothing is forced. A backend that does not declare them raises
+    UnsupportedFeature."""
     declared = lab.capabilities.forced_tokens
-    for grammar, tokens in _check_forced(lab, "forced_tokens", declared):
+    for grammar, tokens, following in _check_forced(lab, "forced_tokens", declared):
         lab.equal(grammar.validate_tokens(tokens), tokens, "forced tokens are not legal")
+        lab.equal(tokens, following[: len(tokens)], "forced tokens are not how the tokenizer goes on (I3)")
         if grammar.is_terminated():
             lab.equal(tokens, [], "something is forced after termination")
         _check_prefix(lab, grammar, lab.vocabulary.decode(tokens))
@@ -155,7 +160,7 @@ def forced_bytes_are_the_only_way_on(lab: Lab) -> None:
     """Bytes that are said to be forced begin every text that can follow; after termination nothing is forced. A
     backend that does not declare them raises UnsupportedFeature."""
     declared = lab.capabilities.forced_bytes
-    for grammar, forced in _check_forced(lab, "forced_bytes", declared):
+    for grammar, forced, _ in _check_forced(lab, "forced_bytes", declared):
         lab.equal(type(forced), bytes, "forced bytes are no bytes")
         if grammar.is_terminated():
             lab.equal(forced, b"", "something is forced after termination")

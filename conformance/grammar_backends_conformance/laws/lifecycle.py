@@ -57,6 +57,7 @@ def reset_returns_to_the_initial_state(lab: Lab, sample: Sample) -> None:
             if terminated:
                 lab.equal(grammar.accept_tokens("r", [lab.stop]), True, "the stop token after a text was refused")
             grammar.accept_tokens("r", [-1])
+            lab.state(grammar)  # what it remembers of this is to be forgotten too
             for _ in range(2):
                 grammar.reset()
                 lab.same(grammar, lab.state(twin), f"a reset after {text!r} does not lead to the start")
@@ -69,11 +70,13 @@ def reset_returns_to_the_initial_state(lab: Lab, sample: Sample) -> None:
 def reset_keeps_stop_ids_and_limit(lab: Lab, sample: Sample) -> None:
     """After a reset, and in a fork, a request's stop ids and rollback limit are what they were."""
     control = max(lab.controls)
-    grammar = lab.grammar(sample.spec, sample.texts[0], stop_token_ids=[control], max_rollback=1)
+    grammar = lab.grammar(sample.spec, sample.longest, stop_token_ids=[control], max_rollback=1)
     grammar.accept_tokens("r", [control])
     grammar.reset()
     for g in (grammar, grammar.fork()):
         tokens = lab.encode(sample.longest)
+        g.accept_tokens("r", tokens[:1])
+        g.rollback(len(tokens[:1]))  # the first step is in reach, however long the history was before the reset
         lab.equal(g.accept_tokens("r", tokens), True, "a text was refused after a reset")
         lab.equal(lab.allowed(g) & lab.vocabulary.special_ids, {control}, "the stop ids of the request were lost")
         lab.equal(g.accept_tokens("r", [lab.stop]), False, "the vocabulary's stop id came back")
@@ -122,6 +125,26 @@ def a_fork_has_the_state_and_history_and_is_independent(lab: Lab, sample: Sample
             grammar.accept_tokens("r", tokens[:cut])
 
 
+@law("A23", "fork-after-rollback")
+def a_fork_of_a_grammar_that_was_rolled_back_is_where_that_is(lab: Lab, sample: Sample) -> None:
+    """A fork taken after a rollback, also over a stop token and under stop ids of the request, is where the grammar is
+    now: what was taken back is gone in both."""
+    tokens = lab.encode(sample.longest)
+    other = max(lab.controls)
+    for stops in (lab.vocabulary.stop_ids, (other,)):
+        for back in {1, len(tokens) // 2 + 1, len(tokens) + 1}:
+            grammar = lab.grammar(sample.spec, sample.longest, stop_token_ids=stops)
+            lab.equal(grammar.accept_tokens("r", stops[:1]), True, "the stop token after a text was refused")
+            ended = grammar.fork()
+            lab.same(ended, lab.state(grammar), "a fork of a terminated grammar is in another state")
+            grammar.rollback(back)
+            rest = [*tokens, stops[0]][len(tokens) + 1 - back :]
+            twin = lab.new_grammar(sample.spec, stop_token_ids=stops)
+            twin.accept_tokens("r", tokens[: len(tokens) + 1 - back])
+            lab.same_future(grammar.fork(), twin.fork(), rest, "a fork after a rollback is in another state")
+            lab.same(grammar, lab.state(twin), "a fork that went on reached the grammar")
+
+
 @law("A23", "forks-of-forks")
 def forks_of_forks_go_their_own_ways(lab: Lab, sample: Sample) -> None:
     """Forks of forks each keep a text of their own, as in a beam search: every one ends as if it were alone."""
@@ -158,6 +181,12 @@ def a_fork_of_a_bounded_grammar_has_its_limit(lab: Lab, sample: Sample) -> None:
     grammar.rollback(reach)
     lab.same(grammar, states[-1 - reach], "a fork spoiled the rollback of a bounded grammar")
     lab.same(fork, states[-1], "a rollback reached a fork")
+    early = lab.new_grammar(sample.spec, max_rollback=2).fork()
+    early.accept_tokens("r", tokens)
+    lab.equal(early.max_rollback, 2, "a fork does not say the limit that it has")
+    lab.raises(ValueError, lambda: early.rollback(3), "a fork takes back more than max_rollback of its own steps")
+    early.rollback(reach)
+    lab.same(early, states[-1 - reach], "a fork that went on rolls back to another state")
 
 
 @law("A24", "parallel-equals-serial")
@@ -216,11 +245,13 @@ def reads_leave_the_next_result_of_everything_unchanged(lab: Lab, sample: Sample
             lab.same(grammar, lab.state(twin), "reads changed the grammar")
             answers = [g.accept_tokens("r", [token]) for g in (grammar, twin)]
             lab.equal(answers, [True, True], f"a token of {text!r} was refused after reads")
-        _read_everything(lab, grammar)
-        for steps in (1, grammar.num_accepted // 2):
-            for g in (grammar, twin):
-                g.rollback(steps)
-            lab.same(grammar, lab.state(twin), "reads changed what a rollback leads to")
+        tokens = lab.encode(text)
+        for steps in (1, len(tokens) // 2):
+            _read_everything(lab, grammar)
+            grammar.rollback(steps)
+            unread = lab.new_grammar(sample.spec)  # the twin was read too, for its states
+            unread.accept_tokens("r", tokens[: grammar.num_accepted])
+            lab.same(grammar, lab.state(unread), "reads changed what a rollback leads to")
 
 
 def _read_everything(lab: Lab, grammar: RecordingGrammar) -> None:

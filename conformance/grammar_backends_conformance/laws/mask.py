@@ -306,12 +306,12 @@ def a_dead_end_is_an_error_and_a_rollback_recovers(lab: Lab) -> None:
             if not grammar.accept_tokens("r", tokens[-1:]):
                 break  # it looks ahead: a token that leads nowhere is illegal
             _check_dead_end(tiny, grammar)
-            fork = grammar.fork()
+            fork, other = grammar.fork(), grammar.fork()
             for dead in (fork, grammar):
                 dead.rollback(1)
                 tiny.same(dead, before, "a dead end that was rolled back leads elsewhere")
-        grammar.reset()
-        tiny.same(grammar, tiny.state(tiny.new_grammar(spec)), "a reset after a dead end leads elsewhere")
+            other.reset()
+            tiny.same(other, tiny.state(tiny.new_grammar(spec)), "a reset at a dead end leads elsewhere")
 
 
 def _check_dead_end(lab: Lab, grammar: RecordingGrammar) -> None:
@@ -493,6 +493,14 @@ def a_batch_is_filled_as_row_by_row(lab: Lab) -> None:
             lab.journal.note("fill_bitmasks({}, {}, {})", grammars, bitmask, rows)
             outcomes = fill_bitmasks(grammars, bitmask, rows)
             _check_batch(lab, np.asarray(bitmask), rows, expected, [outcome is None for outcome in outcomes])
+    for index in range(len(grammars)):  # what goes wrong in small batches only, and between neighbours
+        for members in ([index], [index, (index + 1) % len(grammars)]):
+            bitmask = np.full((4, lab.vocabulary.words), STALE, dtype=np.int32)
+            batch, rows = [grammars[member] for member in members], [2, 1][: len(members)]
+            lab.journal.note("fill_bitmasks({}, {}, {})", batch, bitmask, rows)
+            outcomes = fill_bitmasks(batch, bitmask, rows)
+            alone = [expected[member] for member in members]
+            _check_batch(lab, bitmask, rows, alone, [outcome is None for outcome in outcomes])
     again = [_alone(lab, grammar) for grammar in grammars]
     lab.demand(_same_rows(again, expected), "filling together changed a grammar", "the same rows", "others")
 

@@ -77,6 +77,9 @@ def a_branch_that_was_rolled_back_leaves_no_trace(lab: Lab, sample: Sample) -> N
         for text in branches:
             count = grammar.num_accepted
             lab.equal(grammar.accept_tokens("r", lab.encode(text)), True, f"{text!r} was refused")
+            lab.same(
+                grammar, lab.state(lab.grammar(sample.spec, text)), f"{text!r} after other branches is another state"
+            )
             if text in sample.texts:
                 grammar.accept_tokens("r", [lab.stop])
             grammar.rollback(grammar.num_accepted - count)
@@ -138,6 +141,9 @@ def stop_tokens_are_one_step_however_they_arrive(lab: Lab, sample: Sample) -> No
             lab.same(grammar, before_last, "the stop token is not the last step")
             grammar.rollback(len(tokens))
             lab.same(grammar, start, "the steps before the stop token are not the tokens of the text")
+            grammar.accept_tokens("r", [*tokens, lab.stop])
+            grammar.rollback(len(tokens) + 1)
+            lab.same(grammar, start, "a rollback over the stop token and further leads elsewhere")
 
 
 @law("A17", "misuse-raises-and-changes-nothing")

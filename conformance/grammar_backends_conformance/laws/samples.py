@@ -328,7 +328,7 @@ LANGUAGES = (
         {"json_schema": GrammarSpec.json_schema(_COLOURS)},
         texts=('["red"]', '["green", "red", "red"]'),
         partial=("", "[", '["gre', '["red",'),
-        wrong=("[]", '["ro'),
+        wrong=("[]", '["ro', '["red", "red", "red",'),
     ),
     Language(
         "integer",

@@ -11,11 +11,12 @@ from grammar_backends_conformance.laws.samples import Sample
 
 
 def stop_sets(lab: Lab) -> list[tuple[int, ...]]:
-    """Stop sets of a request: control tokens, text tokens, both, and together with the vocabulary's own."""
+    """Stop sets of a request: control tokens, text tokens, both, the first of all ids, and together with the
+    vocabulary's own."""
     controls = sorted(lab.controls)
     text = next(id_ for id_ in reversed(range(lab.vocabulary.size)) if lab.vocabulary.text_tokens[id_])
     own = lab.vocabulary.stop_ids
-    return [(controls[-1],), (controls[0], text), (controls[-1], *own), own[:1]]
+    return [(controls[-1],), (controls[0], text), (0, controls[-1]), (controls[-1], *own), own[:1]]
 
 
 @law("A10", "masked-until-accepting")
@@ -172,13 +173,14 @@ def own_stop_ids_that_take_the_only_way_on_make_a_dead_end(lab: Lab, sample: Sam
         lab.equal(grammar.validate_tokens(sorted(stops)[:1]), [], "a dead end called a token legal")
         answers = (grammar.is_terminated(), grammar.is_accepting())
         lab.equal(answers, (False, False), "a dead end looks like success")
-    fork = grammar.fork()
+    fork, other = grammar.fork(), grammar.fork()
     if before_last is not None:
         for dead in (grammar, fork):
             dead.rollback(1)
             lab.same(dead, before_last, "a dead end that was rolled back leads elsewhere")
-    grammar.reset()
-    lab.equal((grammar.error, grammar.num_accepted), (None, 0), "a reset does not clear a dead end")
+    other.reset()
+    lab.equal((other.error, other.num_accepted), (None, 0), "a reset does not clear a dead end")
+    lab.equal(other.accept_tokens("r", tokens), True, "after a reset at a dead end a text was refused")
 
 
 def _narrow(lab: Lab, sample: Sample) -> tuple[list[int], set[int]]:
