@@ -193,7 +193,7 @@ def test_repro_shows_the_whole_violation_and_writes_a_script_that_does_it_again(
     text = script.read_text()
     assert text.strip() in done.stdout
     last = re.findall(r"^lab\.state\((g\d+)\)$", text, re.MULTILINE)[-1]
-    probe = [sys.executable, "-c", f"{text}\nprint({{'allowed': set(lab.state({last}).allowed)}})"]
+    probe = [sys.executable, "-c", f"{text}\nprint({{'row': set(lab.state({last}).allowed)}})"]
     run = subprocess.run(probe, env=environment(), capture_output=True, text=True, check=True)
     assert f"got        {run.stdout.strip()}\n" in done.stdout
 
