@@ -123,7 +123,7 @@ def _branches(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _one_of(view: View, settings: Settings) -> Iterator[Finding]:
     """`oneOf` read as `anyOf`: right only when no value is valid under two branches."""
-    pair = view.comparison.exclusive(view.site.group("oneOf"))
+    pair = view.comparison.exclusive(view.site)
     if pair is not None:
         yield view.finding(
             "oneOf",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON
@@ -28,7 +28,7 @@ from grammar_backends.selection.schema import (
     number_bounds,
 )
 
-__all__ = ["Comparison", "excludes", "members_of", "required_of", "texts_of"]
+__all__ = ["Comparison", "excludes", "key_of", "members_of", "required_of", "texts_of"]
 
 MAX_BRANCHES = 64
 """Branches of one `oneOf` that are compared pair by pair."""
@@ -38,6 +38,9 @@ pattern tried on a name, is ten."""
 
 _KINDS = tuple(1 << bit for bit in range(7))
 _Members: TypeAlias = "dict[Hashable, JSON]"
+_Context: TypeAlias = "tuple[int, tuple[str, ...]]"
+"""Kinds of value, and properties that objects have."""
+_NO_CONTEXT: _Context = (ANY, ())
 
 
 class Comparison:
@@ -49,7 +52,7 @@ class Comparison:
     def __init__(self, work: int = MAX_WORK) -> None:
         self._work = work
         self._kinds: dict[tuple[Site, int], int] = {}
-        self._pairs: dict[tuple[Site, Site, int], bool] = {}
+        self._pairs: dict[tuple[Site, Site, int, _Context], bool] = {}
         self._texts: dict[Site, _Members | None] = {}
 
     def spend(self, steps: int) -> bool:
@@ -57,11 +60,20 @@ class Comparison:
         self._work -= steps
         return self._work >= 0
 
-    def exclusive(self, branches: Sequence[Site]) -> tuple[Site, Site] | None:
-        """The first two branches that may both match; None when it is certain that no two can."""
+    def exclusive(self, site: Site) -> tuple[Site, Site] | None:
+        """The first two branches of `oneOf` that may both match what its siblings allow; None when none can."""
+        branches = site.group("oneOf")
         if len(branches) > MAX_BRANCHES:
             return branches[0], branches[1]
-        return next((pair for pair in itertools.combinations(branches, 2) if not self.disjoint(*pair)), None)
+        pairs = itertools.combinations(branches, 2)
+        return next((pair for pair in pairs if not self.disjoint_within(site, *pair)), None)
+
+    def disjoint_within(self, site: Site, left: Site, right: Site) -> bool:
+        """True when it is certain that no value is valid under two sites and the keywords of a third."""
+        if self.disjoint(left, right):
+            return True
+        context = (declared(site.schema), tuple(required_of(site.schema)))
+        return context != _NO_CONTEXT and self.disjoint(left, right, context=context)
 
     def possible(self, site: Site, depth: int = 8) -> int:
         """The kinds of value that a site may admit: never too few."""
@@ -92,30 +104,33 @@ class Comparison:
             bits &= self.possible(branch, depth - 1)
         return bits
 
-    def disjoint(self, left: Site, right: Site, depth: int = 6) -> bool:
-        """True when it is certain that no value is valid under both sites."""
-        known = self._pairs.get((left, right, depth))
+    def disjoint(self, left: Site, right: Site, depth: int = 6, context: _Context = _NO_CONTEXT) -> bool:
+        """True when it is certain that no value is valid under both sites.
+
+        `context` narrows the values: to kinds, and to objects that have certain properties.
+        """
+        known = self._pairs.get((left, right, depth, context))
         if known is None:
-            common = self.possible(left) & self.possible(right)
-            known = not common or (self.spend(10) and self._disjoint(left, right, common, depth))
-            self._pairs[left, right, depth] = known
+            common = self.possible(left) & self.possible(right) & context[0]
+            known = not common or (self.spend(10) and self._disjoint(left, right, common, depth, context))
+            self._pairs[left, right, depth, context] = known
         return known
 
-    def _disjoint(self, left: Site, right: Site, common: int, depth: int) -> bool:
+    def _disjoint(self, left: Site, right: Site, common: int, depth: int, context: _Context) -> bool:
         if not depth or isinstance(left.schema, bool) or isinstance(right.schema, bool):
             return False
         for one, other in ((left, right), (right, left)):
-            if one.target is not None and self.disjoint(one.target, other, depth - 1):
+            if one.target is not None and self.disjoint(one.target, other, depth - 1, context):
                 return True
-            if any(self.disjoint(branch, other, depth - 1) for branch in one.group("allOf")):
+            if any(self.disjoint(branch, other, depth - 1, context) for branch in one.group("allOf")):
                 return True
             for keyword in ("anyOf", "oneOf"):
                 branches = one.group(keyword)
-                if branches and all(self.disjoint(branch, other, depth - 1) for branch in branches):
+                if branches and all(self.disjoint(branch, other, depth - 1, context) for branch in branches):
                     return True
             if self._excludes_members(one, other):
                 return True
-        return all(self._disjoint_kinds(left, right, kind, depth) for kind in _KINDS if common & kind)
+        return all(self._disjoint_kinds(left, right, kind, depth, context) for kind in _KINDS if common & kind)
 
     def _excludes_members(self, one: Site, other: Site) -> bool:
         """True when `one` lists its values, and `other` excludes each of them."""
@@ -128,18 +143,18 @@ class Comparison:
     def _members(self, site: Site) -> _Members | None:
         if site not in self._texts:
             listed = texts_of(site.schema)
-            self._texts[site] = None if listed is None else {_key(member): member for member in listed}
+            self._texts[site] = None if listed is None else {key_of(member): member for member in listed}
         return self._texts[site]
 
-    def _disjoint_kinds(self, left: Site, right: Site, kind: int, depth: int) -> bool:
+    def _disjoint_kinds(self, left: Site, right: Site, kind: int, depth: int, context: _Context) -> bool:
         if kind & (INT | FRACTION):
             return _disjoint_numbers(left.schema, right.schema)
         if kind & STRING:
             return _disjoint_strings(left.schema, right.schema)
-        return bool(kind & OBJECT) and self._disjoint_objects(left, right, depth)
+        return bool(kind & OBJECT) and self._disjoint_objects(left, right, depth, context[1])
 
-    def _disjoint_objects(self, left: Site, right: Site, depth: int) -> bool:
-        needed = dict.fromkeys((*required_of(left.schema), *required_of(right.schema)))
+    def _disjoint_objects(self, left: Site, right: Site, depth: int, present: tuple[str, ...]) -> bool:
+        needed = dict.fromkeys((*required_of(left.schema), *required_of(right.schema), *present))
         if not self.spend(len(needed)):
             return False
         pairs: list[tuple[Site, Site]] = []
@@ -177,7 +192,7 @@ def required_of(schema: Mapping[str, JSON]) -> list[str]:
 def excludes(schema: Mapping[str, JSON], value: JSON) -> bool:
     """True when it is certain that a value is not valid under a schema, from the keywords beside one another alone."""
     members = texts_of(schema)
-    if members is not None and not any(_key(value) == _key(member) for member in members):
+    if members is not None and not any(key_of(value) == key_of(member) for member in members):
         return True
     return _excludes_beside(schema, value)
 
@@ -193,18 +208,13 @@ def _excludes_beside(schema: Mapping[str, JSON], value: JSON) -> bool:
     return False
 
 
-def _key(value: JSON) -> Hashable:
-    """The same for equal JSON values: 1 equals 1.0, but not true (which inside of objects and arrays is let go)."""
-    return kind_of(value), _frozen(value)
-
-
-def _frozen(value: JSON) -> Hashable:
+def key_of(value: JSON) -> Hashable:
+    """The same for equal JSON values and for no others: 1 equals 1.0, but not true."""
     if isinstance(value, dict):
-        return frozenset((name, _frozen(below)) for name, below in value.items())
+        return kind_of(value), frozenset((name, key_of(below)) for name, below in value.items())
     if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    plain: Hashable = value
-    return plain
+        return kind_of(value), tuple(map(key_of, value))
+    return kind_of(value), value
 
 
 def _lists_values(site: Site) -> bool:

@@ -22,7 +22,7 @@ from grammar_backends.contract.spec import JSON, json_type
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.patterns import searched
 
-__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "check_schema", "escape", "walk"]
+__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "check_schema", "escape", "put", "walk"]
 
 MAX_DEPTH = 64
 """Levels of subschemas in subschemas (D9)."""
@@ -105,8 +105,11 @@ class SchemaWalk:
 
     def __init__(self, schema: JSON) -> None:
         self.schema = schema
-        self.legacy_refs = _draft(schema) < 8
-        """True when siblings of `$ref` are to be ignored (drafts before 2019-09)."""
+        draft = _draft(schema)
+        self.legacy_refs = draft < 8
+        """True when siblings of `$ref` are ignored (drafts before 2019-09); the sites then do not show them."""
+        self.legacy_bounds = draft < 6
+        """True when `exclusiveMinimum` and its like are booleans (drafts before 6)."""
         self.sites: dict[str, Site] = {}
         self._resources: _Resources | None = None
         self._pending: list[Site] = []
@@ -143,6 +146,8 @@ class SchemaWalk:
             if own_uri:
                 base_uri = urljoin(base_uri, own_uri)
                 base = pointer
+            if self.legacy_refs and "$ref" in schema:
+                schema = {"$ref": schema["$ref"]}
         site = Site(pointer, schema, keyword, depth, base, base_uri)
         self.sites[pointer] = site
         self._pending.append(site)
@@ -274,6 +279,14 @@ def walk(schema: JSON) -> SchemaWalk:
 def walk_of(text: str) -> SchemaWalk:
     """`walk` of a schema in its JSON text; the latest few are kept, since every backend's judgement needs one."""
     return walk(json.loads(text))
+
+
+def put(document: JSON, pointer: str, value: JSON) -> None:
+    """Set the value at a JSON pointer that is not the root, inside of a document that has one there."""
+    *path, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+    for part in path:
+        document = document[int(part) if isinstance(document, list) else part]
+    document[int(last) if isinstance(document, list) else last] = value
 
 
 def escape(name: str) -> str:
@@ -588,7 +601,6 @@ class _Productivity:
     """
 
     def __init__(self, sites: SchemaWalk) -> None:
-        self.legacy = sites.legacy_refs
         self.bits: dict[str, int] = dict.fromkeys(sites.sites, 0)
         self.blame: dict[str, _Blame] = {}
         self.trials = MAX_TRIALS
@@ -618,8 +630,6 @@ class _Productivity:
         schema = site.schema
         if isinstance(schema, bool):
             return ANY if schema else self._none(site, "false", "the schema `false` admits nothing")
-        if "$ref" in schema and self.legacy:
-            return self.bits[site.target.pointer] if site.target is not None else ANY
         bits = self._combined(site, _declared(schema))
         if bits & (INT | FRACTION):
             bits = self._narrow(site, bits, _numbers(schema), INT | FRACTION, "minimum", "no number is in the range")

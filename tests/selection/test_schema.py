@@ -91,7 +91,7 @@ def run_guidance(schema: Any, texts: Texts) -> Verdicts:
     tokenizer = _llguidance()
     import llguidance
 
-    options = {"whitespace_flexible": True, "lenient": False, "coerce_one_of": False}
+    options = {"whitespace_flexible": True, "lenient": False, "coerce_one_of": True}
     try:
         grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
     except ValueError:

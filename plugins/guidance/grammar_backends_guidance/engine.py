@@ -228,7 +228,8 @@ def _schema(spec: GrammarSpec, schema: Any) -> dict[str, Any]:
         raise SpecError(f"{spec.kind}: the schema false allows no text")
     options: dict[str, Any] = {
         "whitespace_flexible": spec.options.whitespace == "any",
-        "coerce_one_of": False,
+        # Read as anyOf: only schemas whose branches exclude each other come here. llguidance itself sees that of few.
+        "coerce_one_of": True,
         "lenient": False,
     }
     if spec.options.whitespace == "any" and spec.options.max_whitespace is not None:
