@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from grammar_backends.cli.exits import ExitCode, exit_with
-from grammar_backends.cli.options import SpecInput, backend_option, spec_options, tokenizer_option
+from grammar_backends.cli.options import (
+    SpecInput,
+    backend_option,
+    ignore_option,
+    policy_of,
+    spec_options,
+    tokenizer_option,
+)
 from grammar_backends.cli.output import Table, emit, format_option, note
 from grammar_backends.errors import GrammarBackendsError, SpecError
 
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grammar_backends import GrammarBackend, GrammarSpec, PluginHost, Vocabulary
+    from grammar_backends.selection import Policy
 
 __all__ = ["check"]
 
@@ -38,8 +46,9 @@ class Verdict:
 @spec_options
 @tokenizer_option
 @backend_option("A backend's name, auto for the one that would be chosen, or all.")
+@ignore_option
 @format_option
-def check(spec_input: SpecInput, tokenizer: str, backend: str, format_: str) -> None:
+def check(spec_input: SpecInput, tokenizer: str, backend: str, ignore: str, format_: str) -> None:
     """Validate a spec and compile it.
 
     Exits with 1 when a backend refuses it or fails, with 4 when the spec itself is malformed.
@@ -48,6 +57,7 @@ def check(spec_input: SpecInput, tokenizer: str, backend: str, format_: str) -> 
     """
     from grammar_backends import default_host, load_vocabulary, validate_spec  # lazy: numpy and every plugin
 
+    policy = policy_of(ignore)
     spec = spec_input.read()
     validate_spec(spec)
     host = default_host()
@@ -56,7 +66,7 @@ def check(spec_input: SpecInput, tokenizer: str, backend: str, format_: str) -> 
         note("No backend is installed, so nothing was checked.")
         exit_with(ExitCode.NOTHING_RAN)
     vocabulary = load_vocabulary(tokenizer)
-    verdicts = [_check_one(spec, vocabulary, host, name) for name in names]
+    verdicts = [_check_one(spec, vocabulary, host, name, policy) for name in names]
     data = {"spec": str(spec), "tokenizer": vocabulary.name, "results": [asdict(verdict) for verdict in verdicts]}
     emit(format_, data, [_table(verdicts)])
     exit_with(ExitCode.OK if all(v.verdict == "ok" for v in verdicts) else ExitCode.FAILURES)
@@ -71,10 +81,10 @@ def _names(host: PluginHost, backend: str) -> list[str]:
     return [backend]
 
 
-def _check_one(spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost, name: str) -> Verdict:
+def _check_one(spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost, name: str, policy: Policy) -> Verdict:
     backend: GrammarBackend | None = None
     try:
-        backend = _load(spec, vocabulary, host, name)
+        backend = _load(spec, vocabulary, host, name, policy)
         _warm_up(backend)
         milliseconds = _timed(lambda: backend.compile_grammar(spec))
         return Verdict(backend.name, backend.version, "ok", round(milliseconds, 3))
@@ -84,12 +94,12 @@ def _check_one(spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost, name
         return Verdict(*_identity(name, backend), "failed", reason=str(error))
 
 
-def _load(spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost, name: str) -> GrammarBackend:
+def _load(spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost, name: str, policy: Policy) -> GrammarBackend:
     from grammar_backends import load_backend, select_backend  # lazy: as above
 
     if name == "auto":
-        return select_backend(spec, vocabulary, host=host).backend
-    return load_backend(name, vocabulary, host=host)
+        return select_backend(spec, vocabulary, host=host, policy=policy).backend
+    return load_backend(name, vocabulary, host=host, ignore=policy.ignore)
 
 
 def _warm_up(backend: GrammarBackend) -> None:

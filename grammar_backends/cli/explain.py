@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grammar_backends.cli.exits import ExitCode, exit_with
-from grammar_backends.cli.options import SpecInput, backend_option, spec_options
+from grammar_backends.cli.options import SpecInput, backend_option, ignore_option, policy_of, spec_options
 from grammar_backends.cli.output import Table, emit, format_option
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ __all__ = ["explain", "trace_blocks"]
 @click.command()
 @spec_options
 @backend_option("Explain this backend only.")
+@ignore_option
 @format_option
-def explain(spec_input: SpecInput, backend: str, format_: str) -> None:
+def explain(spec_input: SpecInput, backend: str, ignore: str, format_: str) -> None:
     """Show which backend would be chosen for a spec, and why.
 
     Nothing is compiled. Exits with 1 when no backend would enforce all of the spec.
@@ -29,10 +30,9 @@ def explain(spec_input: SpecInput, backend: str, format_: str) -> None:
     """
     from grammar_backends import default_host  # lazy: numpy and every plugin
     from grammar_backends import explain as decide
-    from grammar_backends.selection import Policy
 
+    policy = policy_of(ignore, None if backend == "auto" else (backend,))
     spec = spec_input.read()
-    policy = None if backend == "auto" else Policy(order=(backend,))
     trace = decide(spec, host=default_host(), policy=policy)
     emit(format_, trace.to_dict(), trace_blocks(trace))
     exit_with(ExitCode.OK if trace.chosen else ExitCode.FAILURES)
@@ -47,8 +47,10 @@ def trace_blocks(trace: Trace) -> list[Table | str]:
 
 
 def _rows(step: Step) -> list[list[str]]:
-    if not step.findings:
-        return [[step.backend, step.verdict, "", "", "", ""]]
     rows = [[f.where, f.keyword or "", f.reason, f.hint or ""] for f in step.findings]
+    rows += [[r.pointer or "the root", r.keyword, f"rewritten: {r.what}", ""] for r in step.rewrites]
+    rows += [[f.where, f.keyword or "", f"ignored: {f.reason}", ""] for f in step.ignored]
+    if not rows:
+        return [[step.backend, step.verdict, "", "", "", ""]]
     # The name once, so that findings read as a group.
     return [[*((step.backend, step.verdict) if index == 0 else ("", "")), *row] for index, row in enumerate(rows)]

@@ -19,8 +19,9 @@ from grammar_backends.errors import SpecError
 
 if TYPE_CHECKING:
     from grammar_backends import GrammarOptions, GrammarSpec
+    from grammar_backends.selection import Policy
 
-__all__ = ["SpecInput", "backend_option", "spec_options", "tokenizer_option"]
+__all__ = ["SpecInput", "backend_option", "ignore_option", "policy_of", "spec_options", "tokenizer_option"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -130,6 +131,31 @@ def tokenizer_option(function: Function) -> Function:
 def backend_option(help_: str) -> Callable[[Function], Function]:
     """Adds ``--backend``; the command gets `backend`."""
     return click.option("--backend", default="auto", show_default=True, metavar="NAME", help=help_)
+
+
+def ignore_option(function: Function) -> Function:
+    """Adds ``--ignore``; the command gets `ignore`, for `policy_of`."""
+    return click.option(
+        "--ignore",
+        default="",
+        metavar="KEYWORD,...",
+        help="What may be left unenforced in JSON schemas where nothing enforces it: keywords, format:NAME, pointers.",
+    )(function)
+
+
+def policy_of(ignore: str, order: tuple[str, ...] | None = None) -> Policy:
+    """The policy that ``--ignore`` asks for.
+
+    Raises:
+        click.UsageError: something that cannot be ignored.
+    """
+    from grammar_backends.selection import Policy  # lazy: numpy
+
+    names = tuple(name.strip() for name in ignore.split(",") if name.strip())
+    try:
+        return Policy(order=order, mode="lenient" if names else "strict", ignore=names)
+    except ValueError as error:
+        raise click.UsageError(f"--ignore: {error}.") from None
 
 
 def _one_spec(values: dict[str, Any], settings: dict[str, str | None]) -> SpecInput:

@@ -169,7 +169,7 @@ class CompiledGrammar:
     """A compiled spec: immutable, cacheable, shared by requests and threads (B2).
 
     Attributes:
-        spec: what was compiled.
+        spec: what was asked for; the engine may have got another form of it (`GrammarBackend.judge`).
         backend: the backend that compiled it.
     """
 
@@ -223,13 +223,14 @@ class GrammarBackend:
         spec: what the plugin registered.
         engine: the plugin's own object.
         vocabulary: whose rows it fills.
-        judge: raises for a spec that the engine would not enforce; set by whoever loads the backend.
+        judge: what the engine is to compile for a spec: the spec itself, or one that means the same and that the engine
+            enforces. Raises when there is none. Set by whoever loads the backend.
     """
 
     spec: BackendSpec
     engine: Engine
     vocabulary: Vocabulary
-    judge: Callable[[GrammarSpec], None]
+    judge: Callable[[GrammarSpec], GrammarSpec]
     _destroyed: bool = field(default=False, init=False)
 
     @property
@@ -254,16 +255,15 @@ class GrammarBackend:
         """
         if self._destroyed:
             raise CompileError(f"backend {self.name} was destroyed", backend=self.name)
-        self.judge(spec)
-        compiled = CompiledGrammar(spec, self, self._ask(self.engine.compile, spec))
+        compiled = CompiledGrammar(spec, self, self._ask(self.engine.compile, self.judge(spec)))
         self._check_first_mask(compiled)
         return compiled
 
     def check_spec(self, spec: GrammarSpec) -> None:
         """As `compile_grammar`, as far as can be told within milliseconds."""
-        self.judge(spec)
+        judged = self.judge(spec)
         if isinstance(self.engine, SpecChecker):
-            self._ask(self.engine.check, spec)
+            self._ask(self.engine.check, judged)
 
     def _ask(self, call: Callable[[GrammarSpec], Answer], spec: GrammarSpec) -> Answer:
         try:

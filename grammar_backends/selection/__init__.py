@@ -1,13 +1,14 @@
 """Selection: validating a request, and choosing the backend that really enforces it."""
 
 from grammar_backends.selection.chain import Policy, Selection, explain, select_backend
-from grammar_backends.selection.findings import Finding, Step, Trace
+from grammar_backends.selection.findings import Finding, Rewrite, Step, Trace
 from grammar_backends.selection.loading import load_backend
 from grammar_backends.selection.validation import validate_spec
 
 __all__ = [
     "Finding",
     "Policy",
+    "Rewrite",
     "Selection",
     "Step",
     "Trace",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from grammar_backends.contract import GrammarBackend, GrammarSpec, Vocabulary
 from grammar_backends.errors import BackendUnavailable, CompileError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends.plugins import BackendRecord, PluginHost
-from grammar_backends.selection.findings import Finding, Step, Trace, first_finding
-from grammar_backends.selection.judgement import cost_of, findings_of
-from grammar_backends.selection.loading import shared_backend, shared_host
+from grammar_backends.selection.findings import Finding, Step, Trace, Verdict, first_finding
+from grammar_backends.selection.judgement import cost_of, findings_of, plan_of
+from grammar_backends.selection.lenience import check_ignorable
+from grammar_backends.selection.loading import lenient, shared_backend, shared_host
 from grammar_backends.selection.validation import validate_spec
 
 __all__ = ["Policy", "Selection", "explain", "select_backend"]
@@ -22,9 +24,26 @@ class Policy:
 
     Attributes:
         order: the backends to try, in this order; None for every loaded one by its priority.
+        mode: "strict" enforces all of a spec or refuses it; "lenient" may leave out what `ignore` names, where nobody
+            enforces it.
+        ignore: keywords of JSON schemas ("uniqueItems"), formats ("format:iri"), or JSON pointers to one keyword; only
+            with "lenient". What was really ignored stands in the trace.
+
+    Raises:
+        ValueError: something is to be ignored in strict mode, or cannot be: without `properties` or `items`, say, the
+            rest of a schema would mean something else.
     """
 
     order: tuple[str, ...] | None = None
+    mode: Literal["strict", "lenient"] = "strict"
+    ignore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("strict", "lenient"):
+            raise ValueError(f'mode must be "strict" or "lenient", not {self.mode!r}')
+        if self.ignore and self.mode == "strict":
+            raise ValueError('nothing is ignored in strict mode; give mode="lenient"')
+        check_ignorable(self.ignore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +58,46 @@ class Selection:
     backend: GrammarBackend
     trace: Trace
 
+    @property
+    def ignored(self) -> tuple[Finding, ...]:
+        """What the backend does not enforce, since the policy allows that; empty in strict mode."""
+        return next((step.ignored for step in self.trace.steps if step.verdict == "chosen"), ())
+
 
 def select_backend(
     spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost | None = None, policy: Policy | None = None
 ) -> Selection:
     """The first backend that enforces all of `spec` and can work with `vocabulary`.
 
-    One that enforces it, but is measured to be slow at it, is deferred: it is chosen when no other does. A malformed
-    spec stops the search with one precise error; only a lack of support makes it go on (C2.2). What the front end let
-    pass and an engine then calls malformed is the engine's own limit as long as another backend takes it, and the
-    client's mistake when none does.
+    One that enforces it, but is measured to be slow at it, is deferred: it is chosen when no other does. Where no
+    engine enforces a spec as it is written, one may enforce a rewritten form with the same meaning; and where that
+    fails too, a lenient policy says what may be left out. A malformed spec stops the search with one precise error;
+    only a lack of support makes it go on (C2.2). What the front end let pass and an engine then calls malformed is the
+    engine's own limit as long as another backend takes it, and the client's mistake when none does.
 
     Raises:
         SpecError: malformed or unsatisfiable.
         UnsupportedFeature: no backend enforces all of it; `trace` says why for each.
     """
     host = host or shared_host()
+    ignore = frozenset(policy.ignore if policy else ())
     chosen: list[GrammarBackend] = []
     mistakes: list[SpecError] = []
 
-    def attempt(candidate: Step) -> Step:
+    def attempt(step: Step) -> Step:
         try:
-            backend = shared_backend(candidate.backend, vocabulary, None, host)
+            backend = lenient(shared_backend(step.backend, vocabulary, host), ignore)
             backend.check_spec(spec)
         except SpecError as error:
             if not isinstance(error, UnsupportedFeature):
                 mistakes.append(error)
-            return Step(candidate.backend, "refused", (Finding.of(error),))
+            return Step(step.backend, "refused", (Finding.of(error),))
         except (BackendUnavailable, VocabularyError, CompileError) as error:
-            return Step(candidate.backend, "skipped", (Finding(str(error)),))
+            return Step(step.backend, "skipped", (Finding(str(error)),))
         chosen.append(backend)
-        return Step(candidate.backend, "chosen")
+        return step
 
-    trace = _decided(spec, _judged(spec, host, policy), attempt)
+    trace = _decided(spec, host, policy, attempt)
     if not chosen:
         raise mistakes[0] if mistakes else _refusal(trace)
     return Selection(chosen[0], trace)
@@ -83,11 +109,50 @@ def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | 
     Raises:
         SpecError: malformed or unsatisfiable.
     """
-    return _decided(spec, _judged(spec, host or shared_host(), policy), lambda step: Step(step.backend, "chosen"))
+    return _decided(spec, host or shared_host(), policy, lambda step: step)
 
 
-def _judged(spec: GrammarSpec, host: PluginHost, policy: Policy | None) -> list[Step]:
-    """A step for each candidate; "chosen" and "deferred" are those that would do."""
+def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy | None, attempt: Callable[[Step], Step]) -> Trace:
+    """The trace after one candidate after another was attempted, until one was chosen.
+
+    Those come first that enforce the spec as it is written, then those that do so slowly, then those that enforce it
+    rewritten, then those that leave out what may be ignored.
+    """
+    records = _candidates(spec, host, policy)
+    ignore = frozenset(policy.ignore if policy else ())
+    steps = [_judge(spec, record) for record in records]
+    for place in [*_places(steps, "chosen"), *_places(steps, "deferred")]:
+        candidate = Step(steps[place].backend, "chosen")
+        if _is_chosen(steps, place, attempt(candidate)):
+            return Trace(spec, tuple(steps))
+    refused = _places(steps, "refused")
+    for allowed in (frozenset[str](), ignore) if ignore else (frozenset[str](),):
+        for place in refused:
+            plan = plan_of(spec, records[place].spec, allowed)
+            if plan is None or plan.spec is spec:
+                continue
+            candidate = Step(steps[place].backend, "chosen", rewrites=plan.rewrites, ignored=plan.ignored)
+            if _is_chosen(steps, place, attempt(candidate)):
+                return Trace(spec, tuple(steps))
+    return Trace(spec, tuple(steps))
+
+
+def _is_chosen(steps: list[Step], place: int, step: Step) -> bool:
+    """Put the outcome of an attempt in its place, and see whether it ends the search."""
+    steps[place] = step
+    if step.verdict != "chosen":
+        return False
+    for other in _places(steps, "chosen"):
+        if other != place:
+            steps[other] = Step(steps[other].backend, "not tried")
+    return True
+
+
+def _places(steps: Sequence[Step], verdict: Verdict) -> list[int]:
+    return [place for place, step in enumerate(steps) if step.verdict == verdict]
+
+
+def _candidates(spec: GrammarSpec, host: PluginHost, policy: Policy | None) -> list[BackendRecord]:
     validate_spec(spec)
     if policy is not None and policy.order is not None:
         names = list(policy.order)
@@ -96,10 +161,11 @@ def _judged(spec: GrammarSpec, host: PluginHost, policy: Policy | None) -> list[
     else:
         names = [record.spec.name for record in host.backends if record.spec.priority is not None]
     records = {record.spec.name: record for record in reversed(host.backends)}
-    return [_judge(spec, records[name]) for name in host.order_chain(spec, list(dict.fromkeys(names)))]
+    return [records[name] for name in host.order_chain(spec, list(dict.fromkeys(names)))]
 
 
 def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
+    """What becomes of a candidate that is asked to take a spec as it is written; "chosen" is one that would do."""
     name = record.spec.name
     if record.state != "loaded":
         return Step(name, "skipped", (Finding(f"{record.state}: {record.reason}"),))
@@ -108,22 +174,6 @@ def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
         return Step(name, "refused", findings)
     cost = cost_of(spec, record.spec)
     return Step(name, "deferred", (cost,)) if cost else Step(name, "chosen")
-
-
-def _decided(spec: GrammarSpec, candidates: Sequence[Step], attempt: Callable[[Step], Step]) -> Trace:
-    """The trace after candidates that would do were attempted, those without a cost first, until one was chosen."""
-    steps = list(candidates)
-    done = False
-    for wanted in ("chosen", "deferred"):
-        for place, candidate in enumerate(candidates):
-            if candidate.verdict != wanted:
-                continue
-            if not done:
-                steps[place] = attempt(candidate)
-                done = steps[place].verdict == "chosen"
-            elif wanted == "chosen":
-                steps[place] = Step(candidate.backend, "not tried")
-    return Trace(spec, tuple(steps))
 
 
 def _refusal(trace: Trace) -> UnsupportedFeature:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from grammar_backends.contract import GrammarSpec
 from grammar_backends.errors import SpecError, UnsupportedFeature
 
-__all__ = ["Finding", "Step", "Trace", "Verdict"]
+__all__ = ["Finding", "Rewrite", "Step", "Trace", "Verdict"]
 
 Verdict = Literal["chosen", "deferred", "refused", "skipped", "not tried"]
 
@@ -56,6 +56,24 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One place where the schema that an engine gets is another one, with the same meaning (C2.5).
+
+    Attributes:
+        keyword: what was rewritten.
+        pointer: where, in the schema as it stood then.
+        what: what became of it, in words.
+    """
+
+    keyword: str
+    pointer: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.keyword} at {self.pointer or 'the root'}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What became of one candidate.
 
@@ -64,11 +82,15 @@ class Step:
         verdict: "chosen"; "deferred" when it enforces the spec, but so slowly that others come first; "refused" for
             its findings; "skipped" when it cannot be used here at all; "not tried" when another was chosen before.
         findings: why, for "deferred", "refused" and "skipped".
+        rewrites: where the engine gets another schema, with the same meaning; for "chosen".
+        ignored: what the engine does not enforce, since the policy says that it may be ignored; for "chosen".
     """
 
     backend: str
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+    ignored: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +115,8 @@ class Trace:
         for step in self.steps:
             lines.append(f"  {step.backend}: {step.verdict}")
             lines += [f"    {finding}" for finding in step.findings]
+            lines += [f"    rewritten: {rewrite}" for rewrite in step.rewrites]
+            lines += [f"    ignored: {finding}" for finding in step.ignored]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,19 +6,37 @@ import dataclasses
 import functools
 import importlib.resources
 import json
+from dataclasses import dataclass
 
-from grammar_backends.contract import BackendSpec, GrammarKind, GrammarSpec
+from grammar_backends.contract import JSON, BackendSpec, GrammarKind, GrammarSpec
 from grammar_backends.contract.backend import unsupported_kind
 from grammar_backends.contract.grammar_text import syntax_of
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import PluginError, UnsupportedFeature
-from grammar_backends.selection.findings import Finding
+from grammar_backends.selection.findings import Finding, Rewrite
 from grammar_backends.selection.grammar_support import grammar_findings
-from grammar_backends.selection.schema import walk_of
+from grammar_backends.selection.lenience import without
+from grammar_backends.selection.rewrites import rewrite
+from grammar_backends.selection.schema import put, walk_of
 from grammar_backends.selection.support import SchemaSupport
 from grammar_backends.selection.tags import inner_specs
 
-__all__ = ["cost_of", "findings_of"]
+__all__ = ["Plan", "cost_of", "findings_of", "plan_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a backend is to compile for a spec.
+
+    Attributes:
+        spec: the spec itself, or another one with the same meaning, but for what may be ignored.
+        rewrites: how it came about.
+        ignored: what is not enforced.
+    """
+
+    spec: GrammarSpec
+    rewrites: tuple[Rewrite, ...] = ()
+    ignored: tuple[Finding, ...] = ()
 
 
 @functools.lru_cache(maxsize=256)
@@ -45,6 +63,57 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         return _tag_findings(spec, backend)
     return []
+
+
+@functools.lru_cache(maxsize=256)
+def plan_of(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str] = frozenset()) -> Plan | None:
+    """How this backend can enforce a spec: as it is written, or else rewritten, or else without what may be ignored.
+
+    None when it cannot. Remembered, as `findings_of` is.
+    """
+    if not findings_of(spec, backend):
+        return Plan(spec)
+    if unsupported_kind(spec, backend) is not None:
+        return None
+    if spec.kind is GrammarKind.JSON_SCHEMA:
+        return _schema_plan(spec, backend, ignore)
+    return _tag_plan(spec, backend, ignore) if spec.kind is GrammarKind.STRUCTURAL_TAG else None
+
+
+def _schema_plan(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str]) -> Plan | None:
+    support = _schema_support(backend.capabilities.support)
+    if support is None:
+        return None
+    found = rewrite(walk_of(spec.text), support, spec.options)
+    if found is not None:
+        return Plan(_with_schema(spec, found[0]), found[1])
+    if not ignore:
+        return None
+    schema, ignored = without(spec.value, support, spec.options, ignore)
+    found = rewrite(schema, support, spec.options) if support.findings(schema, spec.options) else (schema, ())
+    if found is None:
+        return None
+    return Plan(_with_schema(spec, found[0]), found[1], ignored)
+
+
+def _with_schema(spec: GrammarSpec, schema: JSON) -> GrammarSpec:
+    return GrammarSpec.json_schema(schema, options=spec.options)
+
+
+def _tag_plan(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str]) -> Plan | None:
+    """The plans of the schemas inside a tag, put together."""
+    tag = spec.value
+    rewrites: list[Rewrite] = []
+    ignored: list[Finding] = []
+    for pointer, inner in inner_specs(spec):
+        plan = plan_of(inner, backend, ignore)
+        if plan is None:
+            return None
+        if plan.spec is not inner:
+            put(tag, pointer, plan.spec.value)
+        rewrites += [dataclasses.replace(each, pointer=pointer + each.pointer) for each in plan.rewrites]
+        ignored += [dataclasses.replace(each, pointer=pointer + (each.pointer or "")) for each in plan.ignored]
+    return Plan(GrammarSpec.structural_tag(tag, options=spec.options), tuple(rewrites), tuple(ignored))
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
 from grammar_backends.errors import BackendUnavailable
 from grammar_backends.plugins import PluginHost, default_host
-from grammar_backends.selection.judgement import findings_of
+from grammar_backends.selection.judgement import findings_of, plan_of
 from grammar_backends.selection.validation import validate_spec
 
-__all__ = ["load_backend", "shared_backend", "shared_host"]
+__all__ = ["lenient", "load_backend", "shared_backend", "shared_host"]
 
 
 def load_backend(
-    name: str, vocabulary: Vocabulary, options: Mapping[str, Any] | None = None, host: PluginHost | None = None
+    name: str,
+    vocabulary: Vocabulary,
+    options: Mapping[str, Any] | None = None,
+    host: PluginHost | None = None,
+    ignore: Iterable[str] = (),
 ) -> GrammarBackend:
     """A backend by name, with its engine ready to compile; takes up to a second for a large vocabulary.
 
@@ -25,6 +29,7 @@ def load_backend(
         vocabulary: whose rows it fills.
         options: the backend's own options.
         host: where to look it up; None for every installed plugin.
+        ignore: what it may leave unenforced in JSON schemas; see `Policy`.
 
     Raises:
         BackendUnavailable: unknown, blocked, failed or incompatible, or its engine cannot start.
@@ -35,19 +40,34 @@ def load_backend(
     host = host or shared_host()
     spec = host.backend(name)
     engine = host.create_engine(name, vocabulary, options)
-    return GrammarBackend(spec, engine, vocabulary, functools.partial(_require_support, spec))
+    return GrammarBackend(spec, engine, vocabulary, functools.partial(_require_support, spec, frozenset(ignore)))
 
 
-def _require_support(backend: BackendSpec, spec: GrammarSpec) -> None:
+def _require_support(backend: BackendSpec, ignore: frozenset[str], spec: GrammarSpec) -> GrammarSpec:
+    """The spec that the engine is to compile: the one asked for, or one that means the same to it."""
     validate_spec(spec)
-    findings = findings_of(spec, backend)
-    if findings:
-        message = f"{backend.name} would not enforce the whole {spec.kind}: {findings[0].reason}"
-        raise findings[0].refusal(message, backend=backend.name)
+    plan = plan_of(spec, backend, ignore)
+    if plan is not None:
+        return plan.spec
+    finding = findings_of(spec, backend)[0]
+    raise finding.refusal(
+        f"{backend.name} would not enforce the whole {spec.kind}: {finding.reason}", backend=backend.name
+    )
 
 
 shared_host = functools.cache(default_host)
 """The host used where the caller passes none: one for the process, so that repeated calls share engines."""
 
-shared_backend = functools.lru_cache(maxsize=16)(load_backend)
-"""`load_backend`, keeping the latest few, for callers that select again and again."""
+
+@functools.lru_cache(maxsize=16)
+def shared_backend(name: str, vocabulary: Vocabulary, host: PluginHost) -> GrammarBackend:
+    """`load_backend`, keeping the latest few, for callers that select again and again."""
+    return load_backend(name, vocabulary, None, host)
+
+
+def lenient(backend: GrammarBackend, ignore: frozenset[str]) -> GrammarBackend:
+    """The same backend, which may leave something unenforced."""
+    if not ignore:
+        return backend
+    judge = functools.partial(_require_support, backend.spec, ignore)
+    return GrammarBackend(backend.spec, backend.engine, backend.vocabulary, judge)

@@ -93,11 +93,13 @@ class SchemaSupport:
         Raises:
             SpecError: not a schema at some position, or too deep or large.
         """
-        found: list[Finding] = []
+        return [finding for view in self.views(schema, options) for finding in self.at(view)]
+
+    def views(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[View]:
+        """Every site of a schema that is judged by itself, outer ones first; raises as `findings` does."""
         for view in _views(schema, options):
             if view.site.keyword != "propertyNames" or "property-names" not in self.checks:
-                found.extend(self._site(view))
-        return found
+                yield view
 
     def cost(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Finding | None:
         """Why this engine, though it enforces the schema, is so slow to compile it that another one is better (B14).
@@ -112,7 +114,8 @@ class SchemaSupport:
         views = list(_views(schema, options))
         return next((found for name in self.costs if (found := COSTS[name](views, self.costs[name]))), None)
 
-    def _site(self, view: View) -> Iterator[Finding]:
+    def at(self, view: View) -> Iterator[Finding]:
+        """The findings at one site."""
         ran: set[str] = set()
         for keyword in ("", *view.schema) if view.schema else ("",):
             for name in self._triggered.get(keyword, ()):
@@ -147,7 +150,7 @@ class SchemaSupport:
         if allowed is None:
             yield view.finding(keyword, f"{keyword} is not enforced")
             return
-        if "*" in allowed or (keyword == "$ref" and view.sites.legacy_refs):
+        if "*" in allowed:
             return
         for sibling in view.schema:
             if sibling == keyword or sibling in allowed or sibling not in ASSERTIONS:

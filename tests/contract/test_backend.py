@@ -58,7 +58,7 @@ class Engine:
         self.closed += 1
 
 
-def backend_of(outcome: object, judge: Any = lambda spec: None) -> GrammarBackend:
+def backend_of(outcome: object, judge: Any = lambda spec: spec) -> GrammarBackend:
     spec = BackendSpec("stub", "m:f", API_VERSION, Capabilities(kinds=frozenset()))
     return GrammarBackend(spec, Engine(outcome), Vocabulary.from_bytes([b"a", b"$"], [1], [1]), judge)
 
@@ -112,7 +112,7 @@ def test_b12_errors_say_whose_fault_it_is_and_name_the_backend(
 
 
 def test_b4_the_judge_comes_before_the_engine() -> None:
-    def judge(spec: GrammarSpec) -> None:
+    def judge(spec: GrammarSpec) -> GrammarSpec:
         raise UnsupportedFeature("judged")
 
     with pytest.raises(UnsupportedFeature, match="judged"):

@@ -1,0 +1,611 @@
+"""Rewrites of JSON schemas: another schema with the very same meaning, which an engine enforces although it would not
+enforce the one that was asked for.
+
+Each rewrite is one function, which looks at one site and returns what may stand in its place, or None where it does not
+apply or would not be exact. `rewrite` applies them where a support table has findings, outer sites first, until nothing
+is found any more. Where that does not come about, the schema stays as it is, with its findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from grammar_backends.contract.spec import JSON, GrammarOptions
+from grammar_backends.errors import SpecError
+from grammar_backends.selection.complement import Alternatives, Complement, product, union
+from grammar_backends.selection.disjoint import Comparison, members_of, required_of
+from grammar_backends.selection.evaluation import Evaluation
+from grammar_backends.selection.findings import Rewrite
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
+from grammar_backends.selection.merging import conjoin, dead, names_of, size_of
+from grammar_backends.selection.patterns import searched
+from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, kind_of, walk
+from grammar_backends.selection.support import SchemaSupport
+from grammar_backends.selection.view import View, asserts_nothing
+
+__all__ = ["RULES", "Round", "Rule", "rewrite"]
+
+MAX_ROUNDS = 8
+MAX_SITES = 4_000
+"""Subschemas of a schema that is rewritten: reading one of that size takes some 20 ms, and every round reads it."""
+MAX_FINDINGS = 32
+"""Sites with findings: more are a schema that is not for this engine."""
+MAX_WORK = 30_000
+"""Steps of comparing and evaluating in one round; see `Comparison`."""
+MAX_COPIED = 400
+"""Values in the schemas that one rewrite writes out in full."""
+
+
+def rewrite(
+    schema: JSON | SchemaWalk, support: SchemaSupport, options: GrammarOptions
+) -> tuple[JSON, tuple[Rewrite, ...]] | None:
+    """The schema in a form that an engine enforces all of, and how it came about; None when there is none.
+
+    With `additional_properties="closed"` there is none: what a rewrite adds would be closed too.
+
+    Raises:
+        SpecError: not a schema at some position, or too deep or large.
+    """
+    if options.additional_properties == "closed":
+        return None
+    sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
+    applied: list[Rewrite] = []
+    for _ in range(MAX_ROUNDS):
+        if len(sites) > MAX_SITES or not _is_plain(sites):
+            return None
+        round_ = Round(sites, support, options)
+        if not round_.judged:
+            return (sites.schema, tuple(applied)) if applied else None
+        written = round_.write()
+        if written is None:
+            return None
+        applied += written[1]
+        try:
+            sites = walk(written[0])
+        except SpecError:  # too deep or too large by now
+            return None
+    return None
+
+
+def _is_plain(sites: SchemaWalk) -> bool:
+    """True when a subschema means the same wherever it stands, and however it says it."""
+    for site in sites:
+        if not isinstance(site.schema, dict):
+            continue
+        if site.base or (site.pointer and site.schema.keys() & _NAMED_PLACES):
+            return False
+        if site.schema.keys() & _UNEVALUATED and site.schema.keys() & _LOOKED_INTO:
+            return False
+    return True
+
+
+_NAMED_PLACES = frozenset(("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"))
+_UNEVALUATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
+_LOOKED_INTO = frozenset(
+    ("$ref", "allOf", "anyOf", "contains", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
+)
+"""What `unevaluatedProperties` and `unevaluatedItems` look into: then it matters which keyword says a thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    pointer: str
+    schema: JSON
+    rewrite: Rewrite
+
+
+class Round:
+    """One reading of a schema, and what is rewritten in it."""
+
+    def __init__(self, sites: SchemaWalk, support: SchemaSupport, options: GrammarOptions) -> None:
+        self.sites = sites
+        self.legacy = sites.legacy_refs
+        self.options = options
+        self.judged: list[tuple[View, set[str]]] = []
+        """The sites with findings, and the keywords that are at fault."""
+        for view in support.views(sites, options):
+            keywords = {finding.keyword or "" for finding in support.at(view)}
+            if keywords:
+                self.judged.append((view, keywords))
+            if len(self.judged) > MAX_FINDINGS:
+                break
+        self.comparison = Comparison(MAX_WORK)
+        self.complement = Complement(sites, self.comparison)
+        self.evaluation = Evaluation(self.comparison)
+        self.targets = {site.target.pointer for site in sites if site.target is not None}
+
+    def write(self) -> tuple[JSON, list[Rewrite]] | None:
+        """The schema after one rewrite at each place that can have one; None when there is no such place."""
+        if len(self.judged) > MAX_FINDINGS or not all(_is_hopeful(*judged) for judged in self.judged):
+            return None
+        written: dict[str, JSON] = {}
+        applied: list[Rewrite] = []
+        for view, keywords in self.judged:
+            found = self._rewritten(view, keywords, written)
+            if found is not None:
+                written[found.pointer] = found.schema
+                applied.append(found.rewrite)
+            elif not _is_inside(view.site.pointer) and not _overlaps(view.site.pointer, written):
+                return None  # nothing else could help this one
+        if not written:
+            return None
+        return _with(self.sites.schema, written), applied
+
+    def _rewritten(self, view: View, keywords: set[str], written: Mapping[str, JSON]) -> _Written | None:
+        for place in _enclosing(view, self.sites):
+            if _overlaps(place.site.pointer, written):
+                return None
+            rules = RULES if place is view else RULES[:1]
+            for rule in rules:
+                touched = keywords if rule.keywords is None else keywords & rule.keywords & {*place.schema, ""}
+                schema = rule.write(self, place) if touched else None
+                if schema is None or (schema is False and not place.site.pointer):
+                    continue
+                if self.keeps_targets(place.site, schema):
+                    keyword = next((key for key in place.schema if key in touched), min(touched))
+                    return _Written(place.site.pointer, schema, Rewrite(keyword, place.site.pointer, rule.what))
+        return None
+
+    def keeps_targets(self, site: Site, schema: JSON) -> bool:
+        """True when every reference into a site still leads to the same schema."""
+        inside = [pointer for pointer in self.targets if pointer.startswith(f"{site.pointer}/")]
+        return all(_is_kept(site.schema, schema, pointer[len(site.pointer) + 1 :].split("/")) for pointer in inside)
+
+    # -- what rules write ---------------------------------------------------------------------------------
+
+    def replace(self, view: View, gone: Sequence[str], alternatives: Alternatives) -> JSON:
+        """The site without some keywords, and with one of the alternatives; None where that cannot be said."""
+        if alternatives is None:
+            return None
+        rest = {keyword: value for keyword, value in view.schema.items() if keyword not in gone}
+        alternatives = [schema for schema in alternatives if not dead(conjoin(_typed(rest), schema, self.legacy))]
+        whole = product([_asserting(rest)], alternatives, self.legacy)
+        if whole is not None and not any(map(_is_merged, whole)) and (len(whole) == 1 or size_of(whole) <= MAX_COPIED):
+            schema = union(whole)
+            merged = schema if schema is False else {**_annotations(rest), **(schema if schema is not True else {})}
+            if self.keeps_targets(view.site, merged):
+                return merged
+        return _beside(rest, union(alternatives))
+
+
+def _beside(rest: Mapping[str, JSON], schema: JSON) -> JSON:
+    """A schema beside the keywords of another one, which stay where they are."""
+    if isinstance(schema, bool):
+        return dict(rest) if schema else False
+    if schema.keys() == {"anyOf"} and "anyOf" not in rest:
+        return {**rest, **schema}
+    return {**rest, "allOf": [*rest.get("allOf", []), schema]}
+
+
+def _is_merged(schema: JSON) -> bool:
+    return isinstance(schema, dict) and schema.keys() == {"allOf"} and len(schema["allOf"]) == 2
+
+
+def _typed(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {"type": schema["type"]} if "type" in schema else {}
+
+
+def _asserting(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS}
+
+
+def _annotations(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {keyword: value for keyword, value in schema.items() if keyword not in ASSERTIONS}
+
+
+def _enclosing(view: View, sites: SchemaWalk) -> Iterator[View]:
+    """The sites that judge the same value and list what it may be, outermost first, and then the site itself."""
+    parts = view.site.pointer.split("/")
+    above: list[View] = []
+    for end in range(len(parts) - 1, 0, -1):
+        if parts[end].isdigit():
+            continue
+        if parts[end] not in _IN_PLACE:
+            break
+        site = sites.sites.get("/".join(parts[:end]))
+        if site is None:
+            break
+        above.append(View(site, sites, view.options, view.comparison))
+    yield from reversed(above)
+    yield view
+
+
+_IN_PLACE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then"))
+
+
+def _is_inside(pointer: str) -> bool:
+    """True for a place that may be in a schema which is rewritten as a whole."""
+    return any(part in _IN_PLACE for part in pointer.split("/"))
+
+
+def _overlaps(pointer: str, written: Mapping[str, JSON]) -> bool:
+    """True for a place that holds a rewritten one, or is in one."""
+    return any(
+        pointer == other or pointer.startswith(f"{other}/") or other.startswith(f"{pointer}/") for other in written
+    )
+
+
+def _is_kept(before: JSON, after: JSON, path: Sequence[str]) -> bool:
+    for part in path:
+        key = part.replace("~1", "/").replace("~0", "~")
+        index: str | int = int(key) if isinstance(before, list) else key
+        try:
+            before, after = before[index], after[index]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return before is after
+
+
+def _is_hopeful(view: View, keywords: set[str]) -> bool:
+    """False where no rule could do away with a finding: a quick answer for most schemas."""
+    if view.schema.keys() & _MERGED or _is_inside(view.site.pointer):
+        return True
+    typeless = "type" not in view.schema
+    return all(
+        keyword in _SPECIFIC or (typeless and keyword in GROUPS) or (keyword in view.schema and _is_idle(view, keyword))
+        for keyword in keywords
+    )
+
+
+def _with(schema: JSON, written: Mapping[str, JSON], pointer: str = "") -> JSON:
+    """A schema with other values at some places; what holds none of them is shared."""
+    if pointer in written:
+        return written[pointer]
+    if not any(place.startswith(f"{pointer}/") for place in written):
+        return schema
+    if isinstance(schema, dict):
+        return {
+            key: _with(value, written, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
+            for key, value in schema.items()
+        }
+    return [_with(value, written, f"{pointer}/{index}") for index, value in enumerate(schema)]
+
+
+_MERGED = frozenset(COMBINATORS)
+
+
+# -- the rules -----------------------------------------------------------------------------------------------
+
+
+def _filter_members(round_: Round, view: View) -> JSON:
+    """`enum` beside anything that can be told of its members: those that are valid, and nothing else."""
+    holders = [view.site, *view.site.group("allOf")]
+    listed = [(site, key) for site in holders if isinstance(site.schema, dict) for key in _LISTS if key in site.schema]
+    if not listed or (listed[0][0] is view.site and len(view.schema.keys() & ASSERTIONS) == 1):
+        return None
+    members = members_of(listed[0][0].schema, listed[0][1]) or []
+    verdicts = [round_.evaluation.admits(view.site, member) for member in members]
+    if None in verdicts or not members:
+        return None
+    valid = [member for member, verdict in zip(members, verdicts, strict=True) if verdict]
+    return {**_annotations(view.schema), "enum": valid} if valid else False
+
+
+_LISTS = ("enum", "const")
+
+
+def _drop(round_: Round, view: View) -> JSON:
+    """Keywords that say nothing at their place."""
+    rest = {key: value for key, value in view.schema.items() if key not in ASSERTIONS or not _is_idle(view, key)}
+    return rest if len(rest) < len(view.schema) else None
+
+
+def _is_idle(view: View, keyword: str) -> bool:
+    schema = view.schema
+    if keyword in ("minContains", "maxContains"):
+        return "contains" not in schema or asserts_nothing(view, "contains")
+    if keyword == "uniqueItems":
+        most = schema.get("maxItems")
+        return asserts_nothing(view, keyword) or (isinstance(most, (int, float)) and most <= 1)
+    return asserts_nothing(view, keyword)
+
+
+def _not(round_: Round, view: View) -> JSON:
+    """`not`: what it forbids, turned into what is allowed."""
+    excluded = view.site.children["not", None]
+    return round_.replace(view, ("not",), round_.complement.of(excluded, view.comparison.possible(view.site)))
+
+
+def _if(round_: Round, view: View) -> JSON:
+    """`if`: the condition and `then`, or its complement and `else`."""
+    condition = view.site.children.get(("if", None))
+    if condition is None:
+        return None
+    otherwise = round_.complement.of(condition, view.comparison.possible(view.site))
+    holds = product([condition.schema], [view.schema.get("then", True)], round_.legacy)
+    fails = product(otherwise, [view.schema.get("else", True)], round_.legacy)
+    if holds is None or fails is None:
+        return None
+    return round_.replace(view, ("if", "then", "else"), [*holds, *fails])
+
+
+def _dependencies(round_: Round, view: View) -> JSON:
+    """What a property asks for: the property is absent, or all of it is there."""
+    alternatives: Alternatives = [{}]
+    gone = [keyword for keyword in _DEPENDENT if keyword in view.schema]
+    for keyword in gone:
+        for name, needed in view.schema[keyword].items():
+            alternatives = product(alternatives, _dependency(name, needed, round_.legacy), round_.legacy)
+    return round_.replace(view, gone, alternatives)
+
+
+_DEPENDENT = ("dependencies", "dependentRequired", "dependentSchemas")
+
+
+def _dependency(name: str, needed: JSON, legacy: bool) -> Alternatives:
+    if needed is True or needed in ({}, []):
+        return [{}]
+    absent: JSON = {"properties": {name: False}}
+    if needed is False:
+        return [absent]
+    if isinstance(needed, (list, str)):
+        names = [*([needed] if isinstance(needed, str) else needed), name]
+        return [absent, {"required": list(dict.fromkeys(names))}]
+    return [absent, *(product([{"required": [name]}], [needed], legacy) or [])]
+
+
+def _one_of(round_: Round, view: View) -> JSON:
+    """`oneOf`: each branch without what others allow too."""
+    branches = view.site.group("oneOf")
+    within = view.comparison.possible(view.site)
+    found: list[JSON] = []
+    for branch in branches:
+        alone: Alternatives = [branch.schema]
+        for other in branches:
+            if other is not branch and not round_.comparison.disjoint_within(view.site, branch, other):
+                beside = branch.target or branch
+                alone = product(alone, round_.complement.of(other, within, beside), round_.legacy)
+        if alone is None:
+            return None
+        found += alone
+    return round_.replace(view, ("oneOf",), found)
+
+
+def _flatten(round_: Round, view: View) -> JSON:
+    """Combinators and what stands beside them, merged into one schema or one list of alternatives."""
+    gone = [keyword for keyword in ("$ref", "allOf", "anyOf", "oneOf") if keyword in view.schema]
+    rest = {keyword: value for keyword, value in view.schema.items() if keyword not in gone}
+    whole: Alternatives = [_asserting(rest)]
+    for keyword in gone:
+        whole = product(whole, _branches_of(round_, view, keyword), round_.legacy)
+    if not gone or whole is None or any(map(_is_merged, whole)) or size_of(whole) > MAX_COPIED:
+        return None
+    schema = union(whole)
+    if isinstance(schema, bool):
+        return _annotations(rest) if schema else False
+    written = {**_annotations(rest), **schema}
+    return written if written != view.schema else None
+
+
+def _branches_of(round_: Round, view: View, keyword: str) -> Alternatives:
+    site = view.site
+    if keyword == "$ref":
+        return None if site.target is None or site in round_.sites.recursive else [_bare(site.target.schema)]
+    if keyword == "oneOf" and view.comparison.exclusive(site) is not None:
+        return None
+    branches = [_written_out(round_, branch) for branch in site.group(keyword)]
+    if keyword != "allOf":
+        return branches
+    whole: Alternatives = [{}]
+    for branch in branches:
+        whole = product(whole, [branch], round_.legacy)
+    return whole
+
+
+def _written_out(round_: Round, site: Site) -> JSON:
+    """What a site refers to, where it is a reference and nothing else."""
+    if site.target is None or site in round_.sites.recursive or len(_asserting(site.schema)) > 1:
+        return _bare(site.schema)
+    return _bare(site.target.schema)
+
+
+def _bare(schema: JSON) -> JSON:
+    return _asserting(schema) if isinstance(schema, dict) else schema
+
+
+def _split_types(round_: Round, view: View) -> JSON:
+    """Constraints without `type`: one alternative for the values of each type that they are about."""
+    schema = view.schema
+    if "type" in schema or any(keyword in schema for keyword in COMBINATORS):
+        return None
+    concerned = list(dict.fromkeys(GROUPS[key] for key in schema if key in GROUPS and not asserts_nothing(view, key)))
+    others = [keyword for keyword in schema if keyword in ASSERTIONS and keyword not in GROUPS]
+    if not concerned or others:
+        return None
+    rest = ANY
+    alternatives: list[JSON] = []
+    for name in concerned:
+        rest &= ~GROUP_BITS[name]
+        alternatives.append({"type": name, **{key: schema[key] for key in schema if GROUPS.get(key) == name}})
+    if rest:
+        alternatives.append({"type": names_of(rest)})
+    return {**_annotations(schema), "anyOf": alternatives}
+
+
+def _list_required(round_: Round, view: View) -> JSON:
+    """Required properties that `properties` does not list: listed there, as what they are already."""
+    listed = view.schema.get("properties", {})
+    added: dict[str, JSON] = {}
+    for name in required_of(view.schema):
+        if name not in listed:
+            found = [searched(pattern, name) for pattern in view.schema.get("patternProperties", ())]
+            if None in found:
+                return None
+            added[name] = {} if True in found else view.schema.get("additionalProperties", {})
+    if not added or False in added.values() or "unevaluatedProperties" in view.schema:
+        return None
+    return {**view.schema, "properties": {**listed, **added}}
+
+
+def _whole_numbers(round_: Round, view: View) -> JSON:
+    """Counts and bounds spelled with a fraction: as whole numbers, where only whole numbers are counted or bounded."""
+    written = dict(view.schema)
+    for keyword, value in view.schema.items():
+        if isinstance(value, float) and keyword in _COUNTS and value == int(value):
+            written[keyword] = int(value)
+    if view.bits & 12 == INT and not any(isinstance(view.schema.get(keyword), bool) for keyword in _BOUNDS):
+        _round_bounds(written)
+    return written if [*map(type, written.values())] != [*map(type, view.schema.values())] else None
+
+
+_COUNTS = frozenset(
+    ("maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems", "minLength", "minProperties")
+)
+_EXCLUSIVE = frozenset(("exclusiveMaximum", "exclusiveMinimum"))
+_BOUNDS = _EXCLUSIVE | {"maximum", "minimum"}
+
+
+def _round_bounds(schema: dict[str, JSON]) -> None:
+    for plain, whole, choose in (("minimum", math.ceil, max), ("maximum", math.floor, min)):
+        exclusive = f"exclusive{plain.capitalize()}"
+        value = schema.get(exclusive)
+        if isinstance(value, float) and value.is_integer():
+            schema[exclusive] = int(value)
+        elif isinstance(value, float):
+            bound = whole(schema.pop(exclusive))
+            schema[plain] = choose(bound, schema.get(plain, bound))
+        if isinstance(schema.get(plain), float):
+            schema[plain] = whole(schema[plain])
+
+
+def _numeric_bounds(round_: Round, view: View) -> JSON:
+    """`exclusiveMinimum: true`, as draft 4 has it: the bound itself."""
+    written = dict(view.schema)
+    for keyword in ("minimum", "maximum"):
+        exclusive = f"exclusive{keyword.capitalize()}"
+        if written.get(exclusive) is True:
+            del written[exclusive]
+            if keyword in written:
+                written[exclusive] = written.pop(keyword)
+    return written if written != view.schema else None
+
+
+def _name_patterns(round_: Round, view: View) -> JSON:
+    """`propertyNames`: the names as a pattern of `patternProperties`, and no others."""
+    schema, names = view.schema, view.site.children["propertyNames", None]
+    if schema.keys() & {"patternProperties", "unevaluatedProperties"} or view.bits & OBJECT == 0:
+        return None
+    written = {keyword: value for keyword, value in schema.items() if keyword != "propertyNames"}
+    verdicts = {name: round_.evaluation.admits(names, name) for name in schema.get("properties", ())}
+    if None in verdicts.values():
+        return None
+    if verdicts:
+        written["properties"] = {
+            name: below if verdicts[name] else False for name, below in schema["properties"].items()
+        }
+    rest = schema.get("additionalProperties", {})
+    if rest is not False:
+        found = _names_as_patterns(names.schema)
+        if found is None:
+            return None
+        members, patterns = found
+        for name in members:
+            written.setdefault("properties", {})
+            if name not in verdicts:
+                written["properties"] = {**written["properties"], name: rest}
+        if patterns:
+            written["patternProperties"] = dict.fromkeys(patterns, rest)
+            if verdicts and rest not in (True, {}):
+                return None
+        written["additionalProperties"] = False
+    return written
+
+
+def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
+    """Names in full, and patterns, that together are what a schema of names allows."""
+    if isinstance(schema, bool):
+        return None if schema else ([], [])
+    asserting = {key: value for key, value in schema.items() if key in ASSERTIONS}
+    if asserting.get("type") == "string":
+        del asserting["type"]
+    if asserting.keys() <= {"minLength", "maxLength"} and asserting:
+        least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
+        return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
+    if asserting.keys() == {"pattern"}:
+        return [], [asserting["pattern"]]
+    for keyword in _LISTS:
+        if asserting.keys() == {keyword}:
+            return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []
+    return None
+
+
+def _contains(round_: Round, view: View) -> JSON:
+    """`contains` where it asks for any item, or for none that matches."""
+    if not view.bits & ARRAY or "contains" not in view.schema or "unevaluatedItems" in view.schema:
+        return None
+    item = view.site.children["contains", None]
+    least, most = view.schema.get("minContains", 1), view.schema.get("maxContains")
+    gone = ("contains", "minContains", "maxContains")
+    kinds = view.comparison.possible(view.site)
+    if item.schema in (True, {}) and item.schema is not False:
+        bounds = {"minItems": least} if most is None else {"minItems": least, "maxItems": most}
+        return round_.replace(view, gone, [bounds])
+    if item.schema is False and least > 0:
+        names = names_of(kinds & ~ARRAY)
+        return None if names is None else round_.replace(view, gone, [{"type": names}] if names else [])
+    if least == 0 and most == 0:
+        other = round_.complement.of(item)
+        return None if other is None else round_.replace(view, gone, [{"items": union(other)}])
+    return None
+
+
+def _unevaluated(round_: Round, view: View) -> JSON:
+    """`unevaluatedProperties` and `unevaluatedItems`: they are about all the rest."""
+    written = dict(view.schema)  # there is nothing to look into: see _is_plain
+    properties = written.pop("unevaluatedProperties", None)
+    if properties is not None:
+        written.setdefault("additionalProperties", properties)
+    items = written.pop("unevaluatedItems", None)
+    if items is not None:
+        written.setdefault("additionalItems" if isinstance(written.get("items"), list) else "items", items)
+    return written
+
+
+def _boolean_root(round_: Round, view: View) -> JSON:
+    return {} if view.site.schema is True and not view.site.pointer else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rewrite.
+
+    Attributes:
+        name: unique.
+        keywords: findings at these keywords bring it on; None for any.
+        write: what stands in a site's place; None where the rule does not apply or would not be exact.
+        what: what it does, in words.
+    """
+
+    name: str
+    keywords: frozenset[str] | None
+    write: Callable[[Round, View], JSON]
+    what: str
+
+
+def _rule(name: str, keywords: Iterable[str] | None, write: Callable[[Round, View], JSON], what: str) -> Rule:
+    return Rule(name, None if keywords is None else frozenset(keywords), write, what)
+
+
+RULES: Sequence[Rule] = (
+    _rule("members", None, _filter_members, "the listed values that all of it allows"),
+    _rule("root", ("",), _boolean_root, "an empty schema"),
+    _rule("drop", None, _drop, "left out where it says nothing"),
+    _rule("whole-numbers", _COUNTS | _BOUNDS, _whole_numbers, "whole numbers"),
+    _rule("numeric-bounds", _EXCLUSIVE, _numeric_bounds, "the bound itself, as in later drafts"),
+    _rule("not", ("not",), _not, "what is left, as alternatives"),
+    _rule("if", ("else", "if", "then"), _if, "the condition and then, or its complement and else"),
+    _rule("dependencies", _DEPENDENT, _dependencies, "the property is absent, or what it needs is present"),
+    _rule("one-of", ("oneOf",), _one_of, "anyOf, of branches that exclude one another"),
+    _rule("contains", ("contains", "maxContains", "minContains"), _contains, "counts, or items"),
+    _rule("property-names", ("propertyNames",), _name_patterns, "patternProperties, and no others"),
+    _rule("unevaluated", _UNEVALUATED, _unevaluated, "additional properties or items"),
+    _rule("merge", None, _flatten, "merged with what stands beside it"),
+    _rule("types", None, _split_types, "one alternative for each type"),
+    _rule("required", ("required",), _list_required, "listed in properties too"),
+)
+"""In the order in which they are tried at a site."""
+
+_SPECIFIC = frozenset(keyword for rule in RULES for keyword in rule.keywords or ())
+"""The keywords that have a rule of their own."""
