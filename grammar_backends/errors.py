@@ -49,6 +49,9 @@ class GrammarBackendsError(Exception):
     def __str__(self) -> str:
         return _sentences(self.message, self.hint)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"  # with the place and the engine's words, not the message alone
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries: rebuild from the fields, since __init__ takes keywords.
         return _rebuild, (type(self), self.args, self.__dict__)

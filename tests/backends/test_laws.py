@@ -39,3 +39,8 @@ def test_law(law: Law, vocabulary: str, backend: str) -> None:
         except Unsupported:
             if law.profile == "core":  # it holds for every backend
                 raise
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_b7_the_engines_that_know_tokens_do_not_refuse_named_ones(backend: str) -> None:
+    LAWS["B7/named-tokens"].check(lab_of(backend, "byte"))

@@ -86,6 +86,12 @@ def test_a_failing_check_is_told_with_everything_that_helps() -> None:
     assert str(BAD) in str(report_of(BAD))
 
 
+def test_a_grammar_of_several_lines_is_told_as_these_lines() -> None:
+    two_lines = Evidence.of(Violation("wrong", spec='start: "a"\nx: /\\n/\x1b'))
+    told = str(line(RUNS, "fail", evidence=two_lines))
+    assert '  grammar    start: "a"\n             x: /\\n/\\x1b\n' in told
+
+
 def test_a_report_survives_its_file(tmp_path: Path) -> None:
     report = report_of(BAD, line(RUNS, "expected-fail", samples=["a"]), problems=["p"], unavailable={"other": "gone"})
     path = tmp_path / "report.json"

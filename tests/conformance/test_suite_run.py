@@ -163,7 +163,7 @@ def test_a_backend_that_cannot_start_is_exit_code_6_and_the_others_are_judged(ru
         (["run", "tamee"], 6, "did you mean 'tame'?"),
         (["run", "tame", "--profile", "cor"], 4, "did you mean 'core'?"),
         (["run", "tame", "--vocabulary", "bite"], 4, "did you mean 'byte'?"),
-        (["run", "tame", "--only", "Z9/*"], 5, "no check was selected"),
+        (["run", "tame", "--only", "Z9/*"], 5, "no check was selected by --profile core --only Z9/*."),
         (["run", "tame", "--out", "/nowhere/report.json"], 4, "--out: cannot write"),
         (["run", "tame", "--expectations", __file__], 4, "test_suite_run.py"),
         (["run", "tame", "--time-limit", "0"], 4, "--time-limit"),

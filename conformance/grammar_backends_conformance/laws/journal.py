@@ -70,16 +70,19 @@ class Journal:
         """The journal as a script."""
         return [*self.header, *(template.format(*map(source_of, values)) for template, values in self._notes)]
 
-    def violation(self, message: str, expected: Any = None, got: Any = None) -> Violation:
-        """A `Violation` about the grammar that was used last."""
-        subject = self.subject
+    def violation(
+        self, message: str, expected: Any = None, got: Any = None, spec: GrammarSpec | None = None
+    ) -> Violation:
+        """A `Violation` about the grammar that was used last, or about a spec of which there is none."""
+        subject = self.subject if spec is None else None
+        about = subject.spec if subject else spec
         tokens = [] if subject is None else [*subject.history, *subject.offered]
         size = self._vocabulary.width
         return Violation(
             message,
             expected=expected,
             got=got,
-            spec="" if subject is None else f"{subject.spec}: {subject.spec.text}",
+            spec="" if about is None else f"{about}: {about.text}",
             tokens=tokens,
             token_bytes=[self._vocabulary.token_bytes(id_) if 0 <= id_ < size else b"" for id_ in tokens],
             step=None if subject is None else len(subject.history),

@@ -173,7 +173,7 @@ class Lab:
             return self.backend.compile_grammar(spec)
         except (SpecError, CompileError) as error:
             self.journal.note("lab.compile({})", spec)
-            raise self.violation(f"{spec.kind} does not compile: {spec.text[:200]}", "a grammar", error) from error
+            raise self.journal.violation(f"the {spec.kind} does not compile", "a grammar", error, spec) from error
 
     def refusal(self, spec: GrammarSpec) -> SpecError | CompileError | None:
         """The error with which the backend refuses to compile; None when it compiles."""

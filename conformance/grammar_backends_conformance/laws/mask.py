@@ -564,7 +564,7 @@ def no_dot_matches_a_control_token(lab: Lab) -> None:
     specs = [
         ("regex", GrammarSpec.regex("(.|\n)*"), ""),
         ("json_schema", GrammarSpec.json_schema({"type": "string"}), '"'),
-        ("lark", GrammarSpec.grammar("start: /(.|\n)*/", "lark"), ""),
+        ("lark", GrammarSpec.grammar(r"start: /(.|\n)*/", "lark"), ""),
         ("json_object", GrammarSpec.json_object(), '{"'),
     ]
     for writing, spec, text in specs:

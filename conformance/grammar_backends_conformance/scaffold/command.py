@@ -18,8 +18,8 @@ It works as it stands. Next:
 
   cd {directory}
   pip install -e ".[tests]"
-  gb list                                      # {name} is there
-  gb conformance run {name} --profile core     # and keeps the contract
+  gb list  # {name} is there
+  gb conformance run {name} --profile core  # and keeps the contract
   pytest
 
 Then put your engine into {package}/engine.py, say what it enforces in {package}/__init__.py,

@@ -293,9 +293,17 @@ def _finish(report: SuiteReport) -> None:
             note(f"Backend {name} is unavailable: {reason}")
         exit_with(ExitCode.BACKEND_UNAVAILABLE)
     if not report.lines:
-        note("Nothing ran: no check was selected.")
+        note(f"Nothing ran: no check was selected by {_chosen(report.settings)}.")
+        note("`gb conformance list` has every law, with its vocabularies.")
         exit_with(ExitCode.NOTHING_RAN)
     exit_with(ExitCode.OK if report.ok else ExitCode.FAILURES)
+
+
+def _chosen(settings: Mapping[str, Any]) -> str:
+    """What selected the checks, as options."""
+    options = {"profile": [settings["profile"]]}
+    options |= {"vocabulary": settings.get("vocabularies", ()), "only": settings.get("only", ())}
+    return " ".join(f"--{option} {value}" for option, values in options.items() for value in values)
 
 
 def _check_writable(files: dict[str, Path | None]) -> None:

@@ -69,7 +69,7 @@ class Line:
         facts += self.result.evidence.facts if self.result.evidence else []
         facts += [("reproduce", self.command)]
         head = f"{self.result.outcome.upper()} {self.backend} {self.check.id}"
-        return "\n".join([head, *(f"  {name:<10} {printable(value)}" for name, value in facts if value)])
+        return "\n".join([head, *(f"  {name:<10} {_indented(value)}" for name, value in facts if value)])
 
     @property
     def in_full(self) -> str:
@@ -259,6 +259,11 @@ class SuiteReport:
             problems=[problem for report in reports for problem in report.problems],
             complete=all(report.complete for report in reports),
         )
+
+
+def _indented(value: str) -> str:
+    """A value of several lines, such as a grammar, as these lines: a line's end is not a written `\\n`."""
+    return "\n".join(map(printable, value.split("\n"))).replace("\n", "\n" + " " * 13)
 
 
 def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
