@@ -233,6 +233,26 @@ def test_c3_ipv4_with_leading_zeros_is_never_accepted(host: PluginHost, vocabula
     assert not accepts(compiled, '"01.2.3.4"')
 
 
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"format": "hostname"}, ["a", "ab", "a-b.c-d.example", "x" * 63], ["a-", "xn--X", "a.", "x" * 64]),
+        ({"format": "hostname"}, [".".join(["x" * 62] * 4)], [".".join(["x" * 63] * 4)]),
+        ({"format": "hostname", "pattern": "^a", "maxLength": 3}, ["abc"], ["bcd", "a--d", "ab-", "abcd"]),
+        ({"format": "date", "pattern": "^2"}, ["2024-02-29"], ["1999-01-01", "2023-02-29"]),
+        ({"pattern": r"^\s$"}, ["\ufeff", "\u2028", " "], ["x"]),
+        ({"pattern": r"^\S$"}, ["x"], ["\ufeff", "\u2028", " "]),
+    ],
+)
+def test_c3_formats_and_classes_that_engines_take_too_widely_are_exact(
+    schema: Any, valid: list[str], invalid: list[str], host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    spec = GrammarSpec.json_schema({"type": "string", **schema})
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    for text in (*valid, *invalid):
+        assert accepts(compiled, json.dumps(text, ensure_ascii=False)) is (text in valid), text
+
+
 def test_c1_the_policy_names_the_order_and_unknown_names_are_errors(host: PluginHost) -> None:
     spec = GrammarSpec.choice(["yes", "no"])
     assert explain(spec, host=host, policy=Policy(order=("outlines", "xgrammar"))).chosen == "outlines"

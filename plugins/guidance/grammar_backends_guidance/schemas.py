@@ -47,10 +47,25 @@ _CLOCK = (
     r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
     r"|23:59:60(?:\.[0-9]+)?(?:[Zz]|[+-]00:00))"
 )
-EXACT_FORMATS = {"date": f"^{_DATE}$", "time": f"^{_CLOCK}$", "date-time": f"^{_DATE}[Tt]{_CLOCK}$"}
-"""Formats of which llguidance takes too much: the 29th of February of any year, the second 60 of any minute. Here that
-second is taken where it is certain to be one, at the end of a day in UTC."""
+_LETTER, _INNER = "[A-Za-z0-9]", "[A-Za-z0-9-]"
+_LABEL = (
+    rf"{_LETTER}(?:{_INNER}?{_LETTER}|{_INNER}(?:{_LETTER}{_LETTER}|-{_LETTER}"
+    rf"|(?:{_LETTER}{_INNER}|-{_LETTER}){_INNER}{{0,58}}{_LETTER}))?"
+)
+EXACT_FORMATS = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_CLOCK}$",
+    "date-time": f"^{_DATE}[Tt]{_CLOCK}$",
+    "hostname": rf"^{_LABEL}(?:\.{_LABEL})*$",
+}
+"""Formats of which llguidance takes too much: the 29th of February of any year, the second 60 of any minute, labels
+that claim to be Punycode and are not. Here that second is taken where it is certain to be one, at the end of a day in
+UTC, and no label has hyphens in both its third and its fourth place."""
+MAX_HOSTNAME = 253
 
+_BLANKS = r"\t-\r\x20\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF"
+ECMA = {r"\s": f"[{_BLANKS}]", r"\S": rf"[^{_BLANKS}]"}
+"""Classes that hold other characters in ECMA 262 than for llguidance."""
 ANY_NAME = "^(?s:.)*$"
 MOST_OF_NAMES = 2_000
 """Characters of listed names that a pattern may leave out."""
@@ -65,7 +80,8 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - Options inside it go: they would loosen what the request's own options say (B5).
     - What stands beside a `$ref` goes in the drafts that ignore it, since llguidance would not.
     - Formats that JSON Schema does not define go: they are annotations, which llguidance would refuse.
-    - Dates and times are written as patterns, which know the calendar.
+    - Dates, times and host names are written as patterns, which know the calendar and the limits.
+    - `\\s` and `\\S` in patterns are those of ECMA 262.
     - A class in a pattern keeps out the quote and the backslash when it excludes them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
@@ -99,15 +115,29 @@ class _Writer:
             elif key in BY_NAME and isinstance(value, dict):
                 names = {name: self.write(below, _stays_alone(schema, key, alone)) for name, below in value.items()}
                 written[key] = {_pattern(name): below for name, below in names.items()} if "pattern" in key else names
-            elif key == "format" and isinstance(value, str) and value in EXACT_FORMATS and "pattern" not in schema:
-                written["pattern"] = EXACT_FORMATS[value]
+            elif key == "format" and isinstance(value, str) and value in EXACT_FORMATS:
+                continue
             elif key == "pattern" and isinstance(value, str):
                 written[key] = _pattern(value)
             elif key != "format" or not isinstance(value, str) or value in STANDARD_FORMATS:
                 written[key] = self.write(value, _stays_alone(schema, key, alone))
+        _write_format(schema, written)
         if alone and self._closes_names:
             _close_names(written)
         return written
+
+
+def _write_format(schema: dict[str, Any], written: dict[str, Any]) -> None:
+    name = schema.get("format")
+    exact = EXACT_FORMATS.get(name) if isinstance(name, str) else None
+    if exact is None:
+        return
+    if "pattern" in written:
+        written["allOf"] = [*written.get("allOf", ()), {"pattern": exact}]
+    else:
+        written["pattern"] = exact
+    if name == "hostname":
+        written["maxLength"] = min(schema.get("maxLength", MAX_HOSTNAME), MAX_HOSTNAME)
 
 
 def _stays_alone(schema: dict[str, Any], key: str, alone: bool) -> bool:
@@ -179,7 +209,7 @@ def _other_than(names: list[str]) -> str:
 
 
 def _pattern(pattern: str) -> str:
-    return CLASS.sub(lambda found: _class(found[1]) if found[1] else found[0], pattern)
+    return CLASS.sub(lambda found: _class(found[1]) if found[1] else ECMA.get(found[0], found[0]), pattern)
 
 
 def _class(text: str) -> str:
