@@ -4,7 +4,14 @@ Import it inside `grammar_backends.commands` entry points: exit codes, the share
 """
 
 from grammar_backends.cli.exits import ExitCode, exit_with
-from grammar_backends.cli.options import SpecInput, backend_option, spec_options, tokenizer_option
+from grammar_backends.cli.options import (
+    SpecInput,
+    backend_option,
+    ignore_option,
+    policy_of,
+    spec_options,
+    tokenizer_option,
+)
 from grammar_backends.cli.output import FORMATS, Block, Table, Verbatim, emit, format_option, markdown, note, printable
 
 __all__ = [
@@ -18,8 +25,10 @@ __all__ = [
     "emit",
     "exit_with",
     "format_option",
+    "ignore_option",
     "markdown",
     "note",
+    "policy_of",
     "printable",
     "spec_options",
     "tokenizer_option",

@@ -58,6 +58,14 @@ def test_explain_exits_with_1_when_nobody_enforces_it_and_says_why(invoke: Any) 
     assert "regex" in result.stdout
 
 
+def test_c2_5_explain_shows_what_is_ignored_and_refuses_what_cannot_be(invoke: Any) -> None:
+    schema = '{"type": "string", "format": "iri"}'
+    result = invoke("explain", "--json-schema", schema, "--ignore", "properties")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--ignore: 'properties' cannot be ignored" in result.stderr
+    assert invoke("check", "--json-schema", schema, "--ignore", "properties").exit_code == ExitCode.USAGE
+
+
 def test_explain_names_the_nearest_backend(invoke: Any) -> None:
     result = invoke("explain", "--choice", "a", "--backend", "toi")
     assert result.exit_code == ExitCode.BACKEND_UNAVAILABLE

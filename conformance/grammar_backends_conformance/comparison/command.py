@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grammar_backends.cli.support import ExitCode, emit, exit_with, format_option, note, tokenizer_option
+from grammar_backends.cli.support import (
+    ExitCode,
+    emit,
+    exit_with,
+    format_option,
+    ignore_option,
+    note,
+    policy_of,
+    tokenizer_option,
+)
 
 if TYPE_CHECKING:
     from grammar_backends import PluginHost
@@ -39,6 +48,7 @@ class Request:
     time_limit: float
     memory_limit: float
     baseline: Path | None
+    ignore: str
 
 
 WORKER = "grammar_backends_conformance.comparison.worker"
@@ -83,6 +93,7 @@ MAX_JOBS = 8
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An older results.json: exit with 1 when a case that passed does not any more.",
 )
+@ignore_option
 @format_option
 def compare(format_: str, **options: Any) -> None:
     """Compare backends on a corpus: correctness first, then speed.
@@ -96,6 +107,7 @@ def compare(format_: str, **options: Any) -> None:
     """
     from grammar_backends import default_host  # lazy: numpy and every plugin
 
+    policy_of(options["ignore"])  # what cannot be ignored is said at once
     request = Request(**options)
     corpus = _read(request)
     baseline = _read_baseline(request.baseline)
@@ -169,7 +181,7 @@ def _run(request: Request, names: list[str], corpus: Corpus, host: PluginHost) -
     limits = Limits(request.time_limit, request.memory_limit)
     environment = describe_environment([record.spec for record in host.backends], ["gb", *sys.argv[1:]])
     start, complete = time.monotonic(), True
-    lanes = [Lane(name, (WORKER, name, request.tokenizer), corpus.cases) for name in names]
+    lanes = [Lane(name, (WORKER, name, request.tokenizer, request.ignore), corpus.cases) for name in names]
     with Progress(len(names) * len(corpus.cases)) as progress, terminate_as_interrupt():
         pool = Pool(
             lanes,

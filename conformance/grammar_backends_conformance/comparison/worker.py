@@ -1,6 +1,6 @@
 """The process that runs cases: one backend, warmed up, serving cases one after another (`running.process`).
 
-Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENIZER``.
+Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENIZER [IGNORED,...]``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ __all__ = ["start"]
 AUTO = "auto"
 
 
-def start(backend: str, tokenizer: str) -> Service:
+def start(backend: str, tokenizer: str, ignore: str = "") -> Service:
     """Load and warm up.
+
+    Args:
+        backend: a backend's name, or "auto".
+        tokenizer: as `load_vocabulary` takes it.
+        ignore: what may be left unenforced, joined by commas; see `Policy`.
 
     Raises:
         NotStarted: the tokenizer cannot be read.
@@ -29,7 +34,7 @@ def start(backend: str, tokenizer: str) -> Service:
         vocabulary = load_vocabulary(tokenizer)
     except Exception as error:
         raise NotStarted from error
-    compile_, version = _compiler(backend, vocabulary)
+    compile_, version = _compiler(backend, vocabulary, tuple(filter(None, ignore.split(","))))
 
     def answer(task: dict[str, Any]) -> dict[str, Any]:
         result = judge(parse_case(task), compile_, vocabulary)
@@ -40,22 +45,23 @@ def start(backend: str, tokenizer: str) -> Service:
     return Service({"version": version, "vocabulary": describe_vocabulary(vocabulary)}, answer)
 
 
-def _compiler(backend: str, vocabulary: Vocabulary) -> tuple[Compile, str]:
+def _compiler(backend: str, vocabulary: Vocabulary, ignore: tuple[str, ...]) -> tuple[Compile, str]:
     """How this worker compiles, warmed up, and the version of what does it."""
     if backend != AUTO:
-        loaded = load_backend(backend, vocabulary)
+        loaded = load_backend(backend, vocabulary, ignore=ignore)
         warm_up(loaded.compile_grammar, vocabulary)
         return loaded.compile_grammar, loaded.version
-    return _automatic(vocabulary)
+    return _automatic(vocabulary, ignore)
 
 
-def _automatic(vocabulary: Vocabulary) -> tuple[Compile, str]:
+def _automatic(vocabulary: Vocabulary, ignore: tuple[str, ...]) -> tuple[Compile, str]:
     from grammar_backends import __version__, select_backend
     from grammar_backends.selection import Policy
 
     host = default_host()
+    whole = Policy(mode="lenient", ignore=ignore) if ignore else Policy()
 
-    def compile_with(spec: GrammarSpec, policy: Policy | None = None) -> CompiledGrammar:
+    def compile_with(spec: GrammarSpec, policy: Policy = whole) -> CompiledGrammar:
         return select_backend(spec, vocabulary, host=host, policy=policy).backend.compile_grammar(spec)
 
     for record in host.backends:
@@ -66,4 +72,4 @@ def _automatic(vocabulary: Vocabulary) -> tuple[Compile, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(lambda: start(sys.argv[1], sys.argv[2])))
+    sys.exit(serve(lambda: start(*sys.argv[1:])))
