@@ -45,7 +45,8 @@ Each is written once here for every engine. A table names those that apply to it
     steps                      multipleOf                                   whole: only whole numbers
                                                                             alone: not beside bounds
                                                                             short_fractions: only 0.1, 0.05, 2.5, ...
-    typeless-constraints       constraints without type
+    typeless-constraints       constraints without type                     naming: keywords that are taken for a type,
+                                                                            even where they say nothing
     unevaluated                unevaluatedItems, unevaluatedProperties      not: per keyword, values that are not
                                beside combinators                           enforced anywhere
     whole-counts               counts spelled with a fraction (2.0)
@@ -97,7 +98,7 @@ def _typeless(view: View, settings: Settings) -> Iterator[Finding]:
     if "type" in view.schema or any(keyword in view.schema for keyword in COMBINATORS):
         return
     for keyword in view.schema:
-        if keyword in GROUPS and not asserts_nothing(view, keyword):
+        if keyword in settings.get("naming", ()) or (keyword in GROUPS and not asserts_nothing(view, keyword)):
             yield view.finding(keyword, f"{keyword} is not enforced without type", f'Add "type": "{GROUPS[keyword]}"')
             return
 

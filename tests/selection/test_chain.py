@@ -148,6 +148,16 @@ def test_c3_siblings_of_ref_say_nothing_in_the_older_drafts(
     assert [accepts(compiled, text) for text in ("3", "9", "4")] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    "schema", [{"properties": {}}, {"additionalProperties": True}, {"items": True}], ids=json.dumps
+)
+def test_c3_a_keyword_that_says_nothing_is_not_taken_for_a_type(
+    schema: Any, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    compiled = load_backend("xgrammar", vocabulary, host=host).compile_grammar(GrammarSpec.json_schema(schema))
+    assert all(accepts(compiled, text) for text in ('"x"', "1", "{}", "[]", "null"))
+
+
 def test_c3_branches_of_one_of_exclude_each_other_by_what_stands_beside_it(
     host: PluginHost, vocabulary: Vocabulary
 ) -> None:
