@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grammar_backends.contract import GrammarBackend, GrammarSpec, Vocabulary
+from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
 from grammar_backends.errors import BackendUnavailable, CompileError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends.plugins import BackendRecord, PluginHost
 from grammar_backends.selection.findings import Finding, Step, Trace, Verdict, first_finding
-from grammar_backends.selection.judgement import cost_of, findings_of, plan_of
+from grammar_backends.selection.judgement import Plan, cost_of, findings_of, plan_of
 from grammar_backends.selection.lenience import check_ignorable
 from grammar_backends.selection.loading import lenient, shared_backend, shared_host
 from grammar_backends.selection.validation import validate_spec
@@ -127,14 +127,27 @@ def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy | None, attempt
             return Trace(spec, tuple(steps))
     refused = _places(steps, "refused")
     for allowed in (frozenset[str](), ignore) if ignore else (frozenset[str](),):
-        for place in refused:
-            plan = plan_of(spec, records[place].spec, allowed)
-            if plan is None or plan.spec is spec:
-                continue
+        for place, plan in _by_cost(spec, allowed, [(place, records[place].spec) for place in refused]):
             candidate = Step(steps[place].backend, "chosen", rewrites=plan.rewrites, ignored=plan.ignored)
             if _is_chosen(steps, place, attempt(candidate)):
                 return Trace(spec, tuple(steps))
     return Trace(spec, tuple(steps))
+
+
+def _by_cost(
+    spec: GrammarSpec, ignore: frozenset[str], candidates: Sequence[tuple[int, BackendSpec]]
+) -> Iterator[tuple[int, Plan]]:
+    """The plans that change the spec, made one by one as they are asked for; those that are slow to compile last."""
+    slow: list[tuple[int, Plan]] = []
+    for place, backend in candidates:
+        plan = plan_of(spec, backend, ignore)
+        if plan is None or plan.spec is spec:
+            continue
+        if cost_of(plan.spec, backend):
+            slow.append((place, plan))
+        else:
+            yield place, plan
+    yield from slow
 
 
 def _is_chosen(steps: list[Step], place: int, step: Step) -> bool:

@@ -536,6 +536,15 @@ def test_c2_5_what_an_engine_enforces_as_it_is_written_is_not_rewritten(host: Pl
     assert not any(step.rewrites for step in trace.steps)
 
 
+def test_c2_1_a_rewritten_schema_that_is_slow_to_compile_is_left_to_another_backend(host: PluginHost) -> None:
+    numbers, texts = ({"type": "array", "items": {"type": name}} for name in ("number", "string"))
+    schema = {"type": "object", "properties": {"a": {"oneOf": [numbers, texts]}}}
+    assert rewrite(schema, TABLES["xgrammar"], OPEN) is not None
+    assert explain(GrammarSpec.json_schema(schema), host=host).chosen == "guidance"
+    only = Policy(order=("xgrammar",))
+    assert explain(GrammarSpec.json_schema(schema), host=host, policy=only).chosen == "xgrammar"
+
+
 def test_c2_5_a_backend_named_explicitly_rewrites_too(host: PluginHost, vocabulary: Vocabulary) -> None:
     spec = GrammarSpec.json_schema({"type": "object", "not": {"required": ["a"]}})
     compiled = load_backend("guidance", vocabulary, host=host).compile_grammar(spec)
