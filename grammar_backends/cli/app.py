@@ -66,8 +66,11 @@ class CommandGroup(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
+        if sys.stdout is None:  # closed by whoever started the process
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # lives as long as the process
         try:
             code = super().main(*args, **extra) or ExitCode.OK
+            sys.stdout.flush()  # what cannot be written must show in the exit code
         except (click.Abort, KeyboardInterrupt):
             click.echo("Interrupted.", err=True)
             code = ExitCode.INTERRUPTED

@@ -92,7 +92,7 @@ def _tool_spec(
         raise SpecError("tools: two of them have the same name")
     if isinstance(tool_choice, Mapping):
         name = _function_of(tool_choice).get("name")
-        if name not in schemas:
+        if not isinstance(name, str) or name not in schemas:
             raise SpecError(f"tool_choice: there is no tool {name!r}", hint=f"Tools: {', '.join(schemas)}")
         return GrammarSpec.structural_tag({"format": style.tag(name, schemas[name])}, options=options)
     if tool_choice == "required":
@@ -117,8 +117,13 @@ def _tool(index: int, tool: Mapping[str, JSON]) -> tuple[str, JSON]:
         raise SpecError(
             "tools: a function with a name of letters, digits, '.', '-' and '_' is needed", pointer=f"/{index}"
         )
-    anything = {"type": "object"}
-    return name, function.get("parameters", anything) if function.get("strict") is True else anything
+    strict = function.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise SpecError(f"tools: strict must be true or false, not {strict!r}", pointer=f"/{index}/function/strict")
+    parameters = function.get("parameters", {"type": "object"})
+    if not isinstance(parameters, Mapping):
+        raise SpecError("tools: parameters must be a schema that is an object", pointer=f"/{index}/function/parameters")
+    return name, parameters if strict else {"type": "object"}
 
 
 def _function_of(holder: Any) -> Mapping[str, JSON]:

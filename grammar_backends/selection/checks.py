@@ -25,7 +25,7 @@ Each is written once here for every engine. A table names those that apply to it
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
     oneof-disjoint             oneOf with branches that may both match
-    open-names                 names of properties beyond printable
+    open-names                 names of properties beyond printable         printable: only control characters in names
                                ASCII, quotes and backslashes in them,
                                in objects that are left open
     pattern                    patterns                                     the settings for patterns, and
@@ -432,7 +432,7 @@ def _open_names(view: View, settings: Settings) -> Iterator[Finding]:
     """Names that an engine does not recognise as listed ones when it reads an additional property."""
     if _is_open(view):
         for name in view.schema["properties"]:
-            if not _PLAIN_NAME.fullmatch(name):
+            if not (_PRINTABLE_NAME if settings.get("printable") else _PLAIN_NAME).fullmatch(name):
                 yield view.finding(
                     "properties",
                     f"the name {name!r} is not told from additional properties",
@@ -442,6 +442,7 @@ def _open_names(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]*")
+_PRINTABLE_NAME = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 def _is_open(view: View) -> bool:

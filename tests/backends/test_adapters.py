@@ -8,7 +8,15 @@ import gc
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from grammar_backends import GrammarBackend, GrammarSpec, Vocabulary, allocate_bitmask, load_backend, load_vocabulary
+from grammar_backends import (
+    GrammarBackend,
+    GrammarSpec,
+    Vocabulary,
+    allocate_bitmask,
+    load_backend,
+    load_vocabulary,
+    select_backend,
+)
 from grammar_backends.contract.bitmask import _views
 from grammar_backends.errors import UnsupportedFeature
 
@@ -103,3 +111,16 @@ def test_b5_the_commas_inside_strings_get_no_white_space() -> None:
     assert grammar.validate_tokens(encode('"a, b"')) == encode('"a,')
     assert grammar.accept_tokens("r", encode('"\ue000,\ue001"'))
     assert grammar.is_accepting()
+
+
+def test_b10_guidance_refuses_a_tag_that_names_a_control_token() -> None:
+    vocabulary = Vocabulary.from_bytes(
+        [*(bytes([value]) for value in range(256)), b"<eos>", b"<call>"], [256, 257], [256]
+    )
+    backend = load_backend("guidance", vocabulary)
+    for begin, end, place in (("<call>", "</f>", "begin"), ("<f>", "<call>", "end")):
+        tag = {"structures": [{"begin": begin, "schema": {"type": "object"}, "end": end}], "triggers": [begin]}
+        spec = GrammarSpec.structural_tag(tag)
+        with pytest.raises(UnsupportedFeature, match=f"control token <call>.* at /structures/0/{place}"):
+            backend.check_spec(spec)
+        assert select_backend(spec, vocabulary).backend.name == "xgrammar"

@@ -42,7 +42,9 @@ def escaped(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("listed", ["a", "ab", "a/b", "é", "日本", 'a"b', "a\\b", "a\nb", "a\x01", ""])
+@pytest.mark.parametrize(
+    "listed", ["a", "ab", "a/b", "é", "日本", 'a"b', "a\\b", "a\nb", "\n", "a\x01", "\x1f", "\x7f", ""]
+)
 def test_c3_a_listed_name_in_any_spelling_is_no_additional_property(name: str, listed: str) -> None:
     schema = {"type": "object", "properties": {listed: {"type": "integer"}}}
     plain, ascii_only = json.dumps(listed, ensure_ascii=False), json.dumps(listed)

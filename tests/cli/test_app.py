@@ -174,7 +174,9 @@ def test_output_of_a_pipe_is_json(invoke: Any) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-@pytest.mark.parametrize("arguments", [["list"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["--help"], ["inspect", "--regex", "a", "--backend", "xgrammar", "--tokenizer", "byte"]]
+)
 def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
     code = f'from grammar_backends.cli import gb\ngb.main({arguments!r}, prog_name="gb")'
     with open("/dev/full", "w") as full:
@@ -182,3 +184,11 @@ def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith("Error: cannot write the output: No space left")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_closed_stdout_is_no_bug() -> None:
+    code = 'from grammar_backends.cli import gb\ngb.main(["list"], prog_name="gb")'
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" >&-', sys.executable, code], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -475,7 +475,7 @@ def test_a10_a_stop_id_outside_the_vocabulary_is_refused() -> None:
             return Maker()
 
     spec = BackendSpec("walker", "tests:Engine", 1, Capabilities(kinds=frozenset()))
-    compiled = GrammarBackend(spec, Engine(), VOCABULARY, lambda spec: None).compile_grammar(GrammarSpec.regex("a"))
+    compiled = GrammarBackend(spec, Engine(), VOCABULARY, lambda spec: spec).compile_grammar(GrammarSpec.regex("a"))
     assert isinstance(compiled, CompiledGrammar)
     for bad in (-1, VOCABULARY.size, 39):
         with pytest.raises(VocabularyError, match=str(bad)):

@@ -58,7 +58,7 @@ def test_an_artifact_may_make_its_grammars_itself() -> None:
     vocabulary = Vocabulary.from_bytes([b"a", b"$"], [1], [1])
     engine = Engine(vocabulary, {})
     spec = BackendSpec("own", "m:f", API_VERSION, Capabilities(kinds=frozenset({GrammarKind.CHOICE})))
-    backend = GrammarBackend(spec, engine, vocabulary, lambda spec: None)
+    backend = GrammarBackend(spec, engine, vocabulary, lambda spec: spec)
     compiled = backend.compile_grammar(GrammarSpec.choice(["a"]))
     grammar = compiled.new_grammar(stop_token_ids=[1], max_rollback=3)
     assert isinstance(engine.artifact, GrammarMaker)

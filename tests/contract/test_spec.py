@@ -225,6 +225,9 @@ def test_d18_a_required_call_comes_first_and_a_named_one_is_all_there_is() -> No
         ({"tools": [{"function": {"name": "a b"}}]}, "a function with a name.* at /0"),
         ({"tools": [{"name": "add"}]}, "a function with a name"),
         ({"response_format": "text"}, "an object is needed"),
+        ({"tools": TOOLS, "tool_choice": {"function": {"name": ["add"]}}}, "no tool"),
+        ({"tools": [{"function": {"name": "a", "strict": True, "parameters": None}}]}, "/0/function/parameters"),
+        ({"tools": [{"function": {"name": "a", "strict": "yes"}}]}, "strict must be true or false"),
     ],
 )
 def test_d18_a_wrong_request_says_what_is_wrong(request_: dict[str, Any], words: str) -> None:

@@ -46,7 +46,7 @@ def vocabulary(name: str) -> Vocabulary:
 def backend(name: str, tokens: str = "byte") -> GrammarBackend:
     host = PluginHost()
     engine = host.create_engine(name, vocabulary(tokens))
-    return GrammarBackend(host.backend(name), engine, vocabulary(tokens), lambda spec: None)
+    return GrammarBackend(host.backend(name), engine, vocabulary(tokens), lambda spec: spec)
 
 
 @functools.cache

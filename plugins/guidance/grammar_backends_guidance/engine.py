@@ -30,6 +30,9 @@ NOT_IMPLEMENTED = re.compile(
     re.IGNORECASE,
 )
 
+SHORTEST_NAME = 3
+"""A tag's text means a control token only by a name of so many characters; markup is never shorter."""
+
 NO_TOKEN = "NoExtensionBias"
 """llguidance's word for a dead end."""
 
@@ -90,18 +93,25 @@ class GuidanceEngine:
         return str(LLMatcher.grammar_from_lark(lark))
 
     def _tag_grammar(self, spec: GrammarSpec) -> str:
-        specials = set(self._vocabulary.special_names.values())
         triggers: list[str] = spec.value["triggers"]
-        tags = [
-            StructTag(
-                trigger=next(trigger for trigger in triggers if item["begin"].startswith(trigger)),
-                begin=item["begin"],
-                grammar=_schema(spec, item.get("schema", {})),
-                end=item["end"],
-            )
-            for item in spec.value["structures"]
-        ]
-        return str(StructTag.to_grammar(tags, assume_special=any(trigger in specials for trigger in triggers)))
+        tags = []
+        for index, item in enumerate(spec.value["structures"]):
+            for member in ("begin", "end"):
+                self._refuse_control_tokens(item[member], f"/structures/{index}/{member}")
+            trigger = next(trigger for trigger in triggers if item["begin"].startswith(trigger))
+            grammar = _schema(spec, item.get("schema", {}))
+            tags.append(StructTag(trigger=trigger, begin=item["begin"], grammar=grammar, end=item["end"]))
+        return str(StructTag.to_grammar(tags, assume_special=False))
+
+    def _refuse_control_tokens(self, text: str, pointer: str) -> None:
+        # llguidance takes either the token or its name spelled in text, and where it takes the token, the spelled name
+        # is free text that nothing constrains.
+        for id_, name in self._vocabulary.special_names.items():
+            if id_ not in self._vocabulary.stop_set and len(name) >= SHORTEST_NAME and name in text:
+                raise UnsupportedFeature(
+                    f"structural_tag: llguidance cannot take both the control token {name} and its name in text",
+                    pointer=pointer,
+                )
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """`BatchFiller.fill_rows` by a loop over pointers, which `LLExecutor` does not beat on few cores."""
