@@ -180,6 +180,11 @@ def test_a_corpus_without_a_case_is_exit_code_5(run_gb: Any, tmp_path: Path) -> 
     assert "no case" in done.stderr
 
 
+def take_interruptions() -> None:
+    """What starts these tests may ignore Ctrl-C, and a process inherits that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_kills_the_workers_and_writes_what_there_is(
     environment: Callable[..., dict[str, str]], tmp_path: Path, signal_: signal.Signals
@@ -194,6 +199,7 @@ def test_an_interruption_kills_the_workers_and_writes_what_there_is(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=take_interruptions,  # noqa: PLW1509  # no lock is held that the child would need
     )
     assert process.stderr is not None
     while "1 of 3 done" not in (line := process.stderr.readline()):
