@@ -122,7 +122,7 @@ REFUSED = [
     {"type": "string", "pattern": "^a$"},
     {"type": "integer", "minimum": 1},
     {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}},
-    {"oneOf": [INTEGER, STRING]},
+    {"oneOf": [INTEGER, {"type": "number"}]},
     {"type": "array", "uniqueItems": True},
     {"type": "array", "items": [INTEGER]},
 ]
