@@ -1,8 +1,11 @@
-"""Toy backends for processes of their own: folders with a plugin's metadata, put on the path."""
+"""What several folders of tests use: toy backends for processes of their own (folders with a plugin's metadata, put on
+the path), and a reader of HTML pages."""
 
 from __future__ import annotations
 
+import html.parser
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,3 +52,45 @@ def run_gb(run_module: RunModule) -> RunModule:
         return run_module("grammar_backends.cli", *args, **more)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def start_gb() -> Callable[..., subprocess.Popen[str]]:
+    """Starts the command line in a process of its own, with the toys installed, to be interrupted."""
+
+    def start(*args: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "grammar_backends.cli", *args],
+            env=toy_environment(**variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_take_interruptions,  # noqa: PLW1509  # no lock is held that the child would need
+        )
+
+    return start
+
+
+def _take_interruptions() -> None:
+    # What starts these tests may ignore Ctrl-C, and a process inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page, and what it would load or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "data", "action")]
+
+
+@pytest.fixture(scope="session")
+def elements_of() -> type[Elements]:
+    """Reads a page."""
+    return Elements

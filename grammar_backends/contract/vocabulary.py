@@ -149,6 +149,14 @@ class Vocabulary:
         return tuple(b"" if id_ in self.special_ids else token for id_, token in enumerate(self._tokens))
 
     @functools.cached_property
+    def tag_names(self) -> dict[str, int]:
+        """The control tokens that the text of a structural tag can mean, by name: none that stops (A29, B10).
+
+        Markup is never shorter than three characters; a shorter name is text like any other.
+        """
+        return {name: id_ for id_, name in self.special_names.items() if id_ not in self.stop_set and len(name) >= 3}
+
+    @functools.cached_property
     def usual_id(self) -> int:
         """An id near which most constraints allow some token: that of a quotation mark, among the ASCII characters.
 

@@ -180,27 +180,15 @@ def test_a_corpus_without_a_case_is_exit_code_5(run_gb: Any, tmp_path: Path) -> 
     assert "no case" in done.stderr
 
 
-def take_interruptions() -> None:
-    """What starts these tests may ignore Ctrl-C, and a process inherits that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_kills_the_workers_and_writes_what_there_is(
-    environment: Callable[..., dict[str, str]], tmp_path: Path, signal_: signal.Signals
+    start_gb: Callable[..., subprocess.Popen[str]], tmp_path: Path, signal_: signal.Signals
 ) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", ["yes", "hang", "never"])
     pid_file = tmp_path / "pid"
     options = ["--time-limit", "600", "--jobs", "1", "--out", str(tmp_path / "out")]
     arguments = ["compare", "--backends", "toy-trouble", "--tokenizer", "byte", "--corpus", str(corpus), *options]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "grammar_backends.cli", *arguments],
-        env=environment(TOY_PID_FILE=str(pid_file)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=take_interruptions,  # noqa: PLW1509  # no lock is held that the child would need
-    )
+    process = start_gb(*arguments, TOY_PID_FILE=str(pid_file))
     assert process.stderr is not None
     while "1 of 3 done" not in (line := process.stderr.readline()):
         assert line, "it ended before its first result"

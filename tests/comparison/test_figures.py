@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,24 +125,10 @@ def test_only_the_same_backend_and_the_same_content_are_compared() -> None:
     assert not compare_with_baseline(run_of({"other": lost}), old).compared
 
 
-class Page(html.parser.HTMLParser):
-    """Collects what a page would load or run."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "data", "action")]
-
-
-def test_the_page_is_self_contained_and_holds_the_results() -> None:
+def test_the_page_is_self_contained_and_holds_the_results(elements_of: Any) -> None:
     run = run_of(TWO)
     text = render(run)
-    assert not Page(text).links
+    assert not elements_of(text).links
     assert "url(" not in text
     assert "@import" not in text
     start = text.index('id="results">') + len('id="results">')
@@ -150,12 +136,12 @@ def test_the_page_is_self_contained_and_holds_the_results() -> None:
     assert embedded == json.loads(json.dumps(run.to_dict(raw=False)))
 
 
-def test_text_from_a_corpus_or_an_engine_cannot_become_markup() -> None:
+def test_text_from_a_corpus_or_an_engine_cannot_become_markup(elements_of: Any) -> None:
     failing = CaseResult(EVIL, "wrong-accept", EVIL, failures=[TextFailure(0, 0, EVIL)])
     run = run_of({"toy": [failing, passed("a", 0.0, 0.0)]})
     text = render(run)
     assert EVIL not in text
-    assert Page(text).tags.count("script") == 2
+    assert elements_of(text).tags.count("script") == 2
 
 
 @pytest.mark.parametrize("results", [{}, {"toy": []}, {"toy": [passed("a", 0.0)]}])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grammar_backends import load_backend
+from grammar_backends import GrammarSpec, load_backend
 from grammar_backends_conformance.comparison.corpus import Case, CaseText, read_suite
 from grammar_backends_conformance.laws import LAWS, Lab, Unsupported, Violation
 from grammar_backends_conformance.laws.corpus import SUITES, check_case
@@ -60,5 +60,17 @@ def test_what_a_backend_refuses_is_unsupported_and_malformed_specs_are_not() -> 
     with pytest.raises(Unsupported):
         check_case(lab_of("outlines"), case_of("json_object", None, (True, "{}")))
     check_case(lab_of("outlines"), case_of("regex", "(a", (False, "a")))
-    with pytest.raises(Violation, match="does not compile"):
+    with pytest.raises(Violation, match="does not compile") as caught:
         check_case(lab_of("outlines"), case_of("regex", "(a", (True, "a")))
+    assert caught.value.spec.endswith(": (a")
+
+
+def test_a_violation_names_the_tokens_that_were_offered_though_the_grammar_was_looked_at_since() -> None:
+    lab = lab_of("outlines")
+    lab.begin()
+    grammar = lab.grammar(GrammarSpec.regex("ab"), "a")
+    grammar.accept_tokens("r", lab.encode("x"))
+    lab.state(grammar)
+    assert lab.violation("made up").token_bytes == [b"a", b"x"]
+    grammar.rollback(1)
+    assert lab.violation("made up").token_bytes == []

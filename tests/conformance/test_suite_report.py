@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import xml.etree.ElementTree as Xml
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,28 +148,14 @@ def test_reports_of_different_backends_are_merged() -> None:
         SuiteReport.merged([one, one])
 
 
-class Tags(html.parser.HTMLParser):
-    """Collects what a page would load or run."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "data", "action")]
-
-
 NASTY = report_of(line(WORD, "fail", EVIL, detail=EVIL, trace=EVIL), problems=[EVIL], unavailable={EVIL: EVIL})
 
 
-def test_the_page_is_self_contained_and_no_text_becomes_markup(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_no_text_becomes_markup(tmp_path: Path, elements_of: Any) -> None:
     write_text(tmp_path / "page.html", page.render(NASTY))
     text = (tmp_path / "page.html").read_text("utf-8")
-    assert not Tags(text).links
-    assert Tags(text).tags.count("script") == 2
+    assert not elements_of(text).links
+    assert elements_of(text).tags.count("script") == 2
     assert "url(" not in text
     assert "@import" not in text
 

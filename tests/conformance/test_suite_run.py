@@ -214,25 +214,13 @@ def test_every_law_is_listed_with_its_statement(run_gb: Any) -> None:
     assert all(law["profile"] == "core" and law["statement"].endswith(".") for law in laws.values())
 
 
-def take_interruptions() -> None:
-    """What starts these tests may ignore Ctrl-C, and a process inherits that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_is_exit_code_2_and_leaves_what_there_is(
-    environment: Callable[..., dict[str, str]], tmp_path: Path, signal_: signal.Signals
+    start_gb: Callable[..., subprocess.Popen[str]], tmp_path: Path, signal_: signal.Signals
 ) -> None:
     out = tmp_path / "report.json"
     options = ["--only", "A1/atomic-accept@byte:quoted*", "--time-limit", "600", "--jobs", "1", "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "grammar_backends.cli", "conformance", "run", "wild", *options],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=take_interruptions,  # noqa: PLW1509  # no lock is held that the child would need
-    )
+    process = start_gb("conformance", "run", "wild", *options)
     assert process.stderr is not None
     while "1 of 2 done" not in (line := process.stderr.readline()):
         assert line, "it ended before its first result"

@@ -12,6 +12,8 @@ from grammar_backends_conformance.comparison.tables import figure, times_caption
 from grammar_backends_conformance.reports.page import (
     environment_section,
     filter_form,
+    listing,
+    machine_facts,
     outcome_bar,
     outcome_legend,
     page,
@@ -39,9 +41,8 @@ def render(run: RunResults) -> str:
 
 
 def _header(run: RunResults) -> str:
-    environment = run.environment
-    facts = f"{run.corpus['name']}, {len(run.cases)} cases; tokenizer {environment.get('tokenizer', '')}; "
-    facts += f"{environment.get('time', '')}; {environment.get('cpu', '')}, {environment.get('cores', '')} cores"
+    facts = f"{run.corpus['name']}, {len(run.cases)} cases; tokenizer {run.environment.get('tokenizer', '')}; "
+    facts += machine_facts(run.environment)
     parts = ["<h1>Grammar backends compared</h1>", f'<p class="faint">{text(facts)}</p>']
     if not run.complete:
         parts.append('<p class="warning">The run was interrupted: these are the results so far.</p>')
@@ -146,16 +147,7 @@ def _failing(run: RunResults) -> str:
 def _failing_of(backend: str, results: Iterable[CaseResult]) -> str:
     order = {name: index for index, name in enumerate(OUTCOMES)}
     failing = sorted((r for r in results if r.outcome != "pass"), key=lambda r: (order[r.outcome], r.id))
-    rows = "".join(
-        f'<tr data-outcome="{r.outcome}"><td class="tag" style="color:var(--{r.outcome})">{r.outcome}</td>'
-        f'<td class="id">{text(r.id)}</td><td class="why">{_why(r)}</td></tr>'
-        for r in failing
-    )
-    head = "<thead><tr><th>Outcome</th><th>Case</th><th>Why</th></tr></thead>"
-    return (
-        f'<details class="failing"><summary>{text(backend)}: <span class="shown">{len(failing)}</span> of '
-        f'{len(failing)}</summary><div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div></details>'
-    )
+    return listing(backend, "Case", [(result.outcome, result.id, _why(result)) for result in failing])
 
 
 def _why(result: CaseResult) -> str:

@@ -24,7 +24,7 @@ class Journal:
 
     Attributes:
         header: lines of Python that make `lab`.
-        subject: the grammar that was used last.
+        subject: the grammar that was used last, or the spec that was compiled last.
         raised: what a grammar raised last, of what it may raise.
     """
 
@@ -37,7 +37,7 @@ class Journal:
         """Forget everything: what follows does not depend on it."""
         self._notes: list[tuple[str, tuple[Any, ...]]] = []
         self._grammars = 0
-        self.subject: RecordingGrammar | None = None
+        self.subject: RecordingGrammar | GrammarSpec | None = None
         self.raised: Exception | None = None
 
     def note(self, template: str, *values: Any) -> None:
@@ -70,22 +70,20 @@ class Journal:
         """The journal as a script."""
         return [*self.header, *(template.format(*map(source_of, values)) for template, values in self._notes)]
 
-    def violation(
-        self, message: str, expected: Any = None, got: Any = None, spec: GrammarSpec | None = None
-    ) -> Violation:
-        """A `Violation` about the grammar that was used last, or about a spec of which there is none."""
-        subject = self.subject if spec is None else None
-        about = subject.spec if subject else spec
-        tokens = [] if subject is None else [*subject.history, *subject.offered]
+    def violation(self, message: str, expected: Any = None, got: Any = None) -> Violation:
+        """A `Violation` about the subject."""
+        grammar = self.subject if isinstance(self.subject, RecordingGrammar) else None
+        about = grammar.spec if grammar else self.subject
+        tokens = [*grammar.history, *grammar.offered] if grammar else []
         size = self._vocabulary.width
         return Violation(
             message,
             expected=expected,
             got=got,
-            spec="" if about is None else f"{about}: {about.text}",
+            spec=f"{about}: {about.text}" if isinstance(about, GrammarSpec) else "",
             tokens=tokens,
             token_bytes=[self._vocabulary.token_bytes(id_) if 0 <= id_ < size else b"" for id_ in tokens],
-            step=None if subject is None else len(subject.history),
+            step=len(grammar.history) if grammar else None,
             calls=[*self.lines(), f"# expected: {expected!r}", f"# got: {got!r}"],
         )
 
@@ -101,7 +99,7 @@ class RecordingGrammar:
         spec: what it was compiled from.
         name: what the journal calls it.
         history: the tokens that it took.
-        offered: the tokens of the last call, as far as they are not in `history`.
+        offered: the tokens of the last call that had any, as far as they are not in `history`.
     """
 
     def __init__(
@@ -128,7 +126,6 @@ class RecordingGrammar:
     def _ask(self, call: str, *arguments: Any, may_raise: tuple[type[Exception], ...] = ()) -> Any:
         journal = self._journal
         journal.subject = self
-        self.offered = []
         journal.note(f"{self.name}.{call}({', '.join(['{}'] * len(arguments))})", *arguments)
         try:
             return getattr(self.raw, call)(*arguments)
@@ -165,8 +162,7 @@ class RecordingGrammar:
         accepted: bool = self._ask("accept_tokens", request_id, tokens)
         if accepted:
             self.history.extend(tokens)
-        else:
-            self.offered = list(tokens)
+        self.offered = [] if accepted else list(tokens)
         return accepted
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
@@ -179,6 +175,7 @@ class RecordingGrammar:
         self._ask("rollback", num_tokens, may_raise=(ValueError,))
         # Tokens after a stop token were ignored, and are not of the history that is rolled back (A2).
         del self.history[max(0, before - num_tokens) :]
+        self.offered = []
 
     def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
         masked: bool = self._ask("fill_bitmask", bitmask, row, may_raise=(GrammarError, BitmaskError))
@@ -195,6 +192,7 @@ class RecordingGrammar:
     def reset(self) -> None:
         self._ask("reset")
         self.history.clear()
+        self.offered = []
 
     def fork(self) -> RecordingGrammar:
         # Through _ask for its guard; the line that makes the fork replaces the one that only asks for it.

@@ -173,11 +173,13 @@ class Lab:
             return self.backend.compile_grammar(spec)
         except (SpecError, CompileError) as error:
             self.journal.note("lab.compile({})", spec)
-            raise self.journal.violation(f"the {spec.kind} does not compile", "a grammar", error, spec) from error
+            self.journal.subject = spec
+            raise self.violation(f"the {spec.kind} does not compile", "a grammar", error) from error
 
     def refusal(self, spec: GrammarSpec) -> SpecError | CompileError | None:
         """The error with which the backend refuses to compile; None when it compiles."""
         self.journal.note("lab.backend.compile_grammar({})", spec)
+        self.journal.subject = spec
         try:
             self.backend.compile_grammar(spec)
         except (SpecError, CompileError) as error:
@@ -364,7 +366,7 @@ class Lab:
         raise self.violation(message, errors.__name__, got)
 
     def violation(self, message: str, expected: Any = None, got: Any = None) -> Violation:
-        """A `Violation` about the grammar that was used last, with the journal so far."""
+        """A `Violation` about the grammar or spec that was used last, with the journal so far."""
         return self.journal.violation(message, expected, got)
 
     def pack(self, ids: Iterable[int]) -> NDArray[np.int32]:

@@ -6,6 +6,7 @@ way here, while engines for Lark prefer the longest terminal.
 
 from __future__ import annotations
 
+import abc
 import re
 
 from grammar_backends_conformance.oracles.patterns import Uncovered, regex_term
@@ -63,7 +64,7 @@ class _Tokens:
         return text
 
 
-class _Reader:
+class _Reader(abc.ABC):
     """What EBNF and Lark have in common: rules of alternatives of series of items, each perhaps repeated."""
 
     def __init__(self, tokens: _Tokens) -> None:
@@ -110,11 +111,13 @@ class _Reader:
             raise Uncovered(f"grammar: {closing} expected")
         return inner
 
+    @abc.abstractmethod
     def at_end_of_series(self) -> bool:
-        raise NotImplementedError
+        """Whether no item follows."""
 
+    @abc.abstractmethod
     def item(self) -> Term:
-        raise NotImplementedError
+        """Read one item, without its count."""
 
 
 _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from grammar_backends_conformance.reports.page import (
     environment_section,
     filter_form,
+    listing,
+    machine_facts,
     outcome_bar,
     outcome_legend,
     page,
@@ -40,10 +42,8 @@ def render(report: SuiteReport) -> str:
 
 
 def _header(report: SuiteReport) -> str:
-    environment = report.environment
-    facts = f"{environment.get('time', '')}; {environment.get('cpu', '')}, {environment.get('cores', '')} cores"
     parts = ["<h1>Conformance of grammar backends</h1>", f"<p>{text(report.summary)}</p>"]
-    parts.append(f'<p class="faint">{text(facts)}</p>')
+    parts.append(f'<p class="faint">{text(machine_facts(report.environment))}</p>')
     warnings = [f"{name} could not be judged: {reason}" for name, reason in report.unavailable.items()]
     parts += [f'<p class="warning">{text(warning)}</p>' for warning in [*warnings, *report.problems]]
     return "\n".join(parts)
@@ -100,28 +100,15 @@ def _rule_order(law: str) -> tuple[str, int, str]:
 
 
 def _not_passing(lines: Sequence[Line], backends: list[str]) -> str:
-    by_backend = {name: [line for line in lines if line.backend == name] for name in backends}
-    lists = "".join(_list(name, listed) for name, found in by_backend.items() if (listed := _listed(found)))
+    by_backend = {name: _listed(line for line in lines if line.backend == name) for name in backends}
+    lists = "".join(listing(name, "Check", listed, unfolded=True) for name, listed in by_backend.items() if listed)
     return f"<h2>Checks that do not pass</h2>{filter_form(SHOWN)}{lists or '<p>None.</p>'}"
 
 
-def _listed(lines: Iterable[Line]) -> list[Line]:
+def _listed(lines: Iterable[Line]) -> list[tuple[str, str, str]]:
     shown = [line for line in lines if line.result.outcome in SHOWN]
-    return sorted(shown, key=lambda line: SHOWN.index(line.result.outcome))
-
-
-def _list(backend: str, lines: list[Line]) -> str:
-    rows = "".join(
-        f'<tr data-outcome="{line.result.outcome}">'
-        f'<td class="tag" style="color:var(--{line.result.outcome})">{line.result.outcome}</td>'
-        f'<td class="id">{text(line.check.id)}</td><td class="why">{_why(line)}</td></tr>'
-        for line in lines
-    )
-    head = "<thead><tr><th>Outcome</th><th>Check</th><th>Why</th></tr></thead>"
-    return (
-        f'<details class="failing" open><summary>{text(backend)}: <span class="shown">{len(lines)}</span> of '
-        f'{len(lines)}</summary><div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div></details>'
-    )
+    shown.sort(key=lambda line: SHOWN.index(line.result.outcome))
+    return [(line.result.outcome, line.check.id, _why(line)) for line in shown]
 
 
 def _why(line: Line) -> str:

@@ -11,7 +11,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["environment_section", "filter_form", "outcome_bar", "outcome_legend", "page", "table", "text"]
+__all__ = [
+    "environment_section",
+    "filter_form",
+    "listing",
+    "machine_facts",
+    "outcome_bar",
+    "outcome_legend",
+    "page",
+    "table",
+    "text",
+]
 
 
 def page(title: str, body: Iterable[str], data: Any) -> str:
@@ -80,6 +90,33 @@ def filter_form(outcomes: Iterable[str]) -> str:
         '<form class="filter" hidden><input type="search" placeholder="Filter by id or text" aria-label="Filter">'
         f'<select aria-label="Outcome"><option value="">every outcome</option>{choices}</select></form>'
     )
+
+
+def listing(backend: str, kind: str, items: Sequence[tuple[str, str, str]], *, unfolded: bool = False) -> str:
+    """A list of class "failing", which the form filters.
+
+    Args:
+        backend: whose it is.
+        kind: what is listed, as the head of a column.
+        items: outcome, id, and why, which is HTML already.
+        unfolded: whether it is open from the start.
+    """
+    rows = "".join(
+        f'<tr data-outcome="{outcome}"><td class="tag" style="color:var(--{outcome})">{outcome}</td>'
+        f'<td class="id">{text(id_)}</td><td class="why">{why}</td></tr>'
+        for outcome, id_, why in items
+    )
+    head = f"<thead><tr><th>Outcome</th><th>{kind}</th><th>Why</th></tr></thead>"
+    return (
+        f'<details class="failing"{" open" if unfolded else ""}><summary>{text(backend)}: '
+        f'<span class="shown">{len(items)}</span> of {len(items)}</summary>'
+        f'<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def machine_facts(environment: Mapping[str, Any]) -> str:
+    """When and on what it ran, in a line."""
+    return f"{environment.get('time', '')}; {environment.get('cpu', '')}, {environment.get('cores', '')} cores"
 
 
 def environment_section(environment: Mapping[str, Any]) -> str:

@@ -30,9 +30,6 @@ NOT_IMPLEMENTED = re.compile(
     re.IGNORECASE,
 )
 
-SHORTEST_NAME = 3
-"""A tag's text means a control token only by a name of so many characters; markup is never shorter."""
-
 NO_TOKEN = "NoExtensionBias"
 """llguidance's word for a dead end."""
 
@@ -106,8 +103,8 @@ class GuidanceEngine:
     def _refuse_control_tokens(self, text: str, pointer: str) -> None:
         # llguidance takes either the token or its name spelled in text, and where it takes the token, the spelled name
         # is free text that nothing constrains.
-        for id_, name in self._vocabulary.special_names.items():
-            if id_ not in self._vocabulary.stop_set and len(name) >= SHORTEST_NAME and name in text:
+        for name in self._vocabulary.tag_names:
+            if name in text:
                 raise UnsupportedFeature(
                     f"structural_tag: llguidance cannot take both the control token {name} and its name in text",
                     pointer=pointer,

@@ -32,8 +32,6 @@ TOKEN_MEMBERS = ("trigger_tokens", "exclude_tokens")
 ANY_TOKEN = ("any_tokens", "exclude_token", "token_triggered_tags", "token_dispatch")
 """Formats that match whatever token they do not exclude, control tokens too."""
 
-SHORTEST_NAME = 3
-"""A tag's text means a control token only by a name of so many characters; markup is never shorter."""
 MOST_NAMES = 4
 """Control tokens in one text: each can be written in two ways."""
 BYTE_STRING = 0
@@ -57,11 +55,7 @@ class TagWriter:
         self._vocabulary = vocabulary
         self._tag = tag
         self._schema_ebnf = schema_ebnf
-        self._names = {
-            name: id_
-            for id_, name in vocabulary.special_names.items()
-            if id_ not in vocabulary.stop_set and len(name) >= SHORTEST_NAME
-        }
+        self._names = vocabulary.tag_names
         names = sorted(self._names, key=len, reverse=True)
         self._splitter = re.compile("|".join(map(re.escape, names)) or r"(?!)")
         self.mark = _unused_control_character(tag)
