@@ -21,7 +21,21 @@ if TYPE_CHECKING:
         Vocabulary,
         allocate_bitmask,
     )
-    from grammar_backends.decoding import fill_bitmasks
+    from grammar_backends.decoding import (
+        BitmaskBuilder,
+        Commit,
+        CommitReason,
+        DraftLedger,
+        DraftTree,
+        MaskBatch,
+        MaskDescriptor,
+        MaskRequest,
+        RowState,
+        commit_tokens,
+        fill_bitmasks,
+        trim_drafts,
+        verify_in_sequence,
+    )
     from grammar_backends.kernels import apply_token_bitmask
     from grammar_backends.plugins import PluginHost, default_host
     from grammar_backends.selection import Selection, explain, load_backend, select_backend, validate_spec
@@ -30,34 +44,55 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BitmaskBuilder": "decoding",
+    "Commit": "decoding",
+    "CommitReason": "decoding",
     "CompiledGrammar": "contract",
+    "DraftLedger": "decoding",
+    "DraftTree": "decoding",
     "GrammarBackend": "contract",
     "GrammarKind": "contract",
     "GrammarOptions": "contract",
     "GrammarSpec": "contract",
+    "MaskBatch": "decoding",
+    "MaskDescriptor": "decoding",
+    "MaskRequest": "decoding",
     "PluginHost": "plugins",
+    "RowState": "decoding",
     "Selection": "selection",
     "StructuredOutputGrammar": "contract",
     "ToolStyle": "contract",
     "Vocabulary": "contract",
     "allocate_bitmask": "contract",
     "apply_token_bitmask": "kernels",
+    "commit_tokens": "decoding",
     "default_host": "plugins",
     "explain": "selection",
     "fill_bitmasks": "decoding",
     "load_backend": "selection",
     "load_vocabulary": "tokenizers",
     "select_backend": "selection",
+    "trim_drafts": "decoding",
     "validate_spec": "selection",
+    "verify_in_sequence": "decoding",
 }
 
 __all__ = [
+    "BitmaskBuilder",
+    "Commit",
+    "CommitReason",
     "CompiledGrammar",
+    "DraftLedger",
+    "DraftTree",
     "GrammarBackend",
     "GrammarKind",
     "GrammarOptions",
     "GrammarSpec",
+    "MaskBatch",
+    "MaskDescriptor",
+    "MaskRequest",
     "PluginHost",
+    "RowState",
     "Selection",
     "StructuredOutputGrammar",
     "ToolStyle",
@@ -65,13 +100,16 @@ __all__ = [
     "__version__",
     "allocate_bitmask",
     "apply_token_bitmask",
+    "commit_tokens",
     "default_host",
     "explain",
     "fill_bitmasks",
     "load_backend",
     "load_vocabulary",
     "select_backend",
+    "trim_drafts",
     "validate_spec",
+    "verify_in_sequence",
 ]
 
 

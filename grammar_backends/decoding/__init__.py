@@ -1,5 +1,35 @@
-"""Grammars during decoding."""
+"""Grammars during decoding: the masks of a step, with drafts, and what becomes of the tokens."""
 
 from grammar_backends.decoding.batch import FillOutcome, fill_bitmasks
+from grammar_backends.decoding.builder import BitmaskBuilder, MaskRequest
+from grammar_backends.decoding.drafts import (
+    Commit,
+    CommitReason,
+    TrimmedDrafts,
+    commit_tokens,
+    trim_drafts,
+    verify_in_sequence,
+)
+from grammar_backends.decoding.layout import MaskBatch, MaskDescriptor, RequestReport, RowMapping, RowState
+from grammar_backends.decoding.ledger import DraftLedger
+from grammar_backends.decoding.trees import DraftTree
 
-__all__ = ["FillOutcome", "fill_bitmasks"]
+__all__ = [
+    "BitmaskBuilder",
+    "Commit",
+    "CommitReason",
+    "DraftLedger",
+    "DraftTree",
+    "FillOutcome",
+    "MaskBatch",
+    "MaskDescriptor",
+    "MaskRequest",
+    "RequestReport",
+    "RowMapping",
+    "RowState",
+    "TrimmedDrafts",
+    "commit_tokens",
+    "fill_bitmasks",
+    "trim_drafts",
+    "verify_in_sequence",
+]
