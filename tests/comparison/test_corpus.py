@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grammar_backends_conformance.comparison.command import compare
-from grammar_backends_conformance.comparison.corpus import SUITES, case_spec, read_corpus, read_lines, read_suite
+from grammar_backends_conformance.corpora.reading import SUITES, case_spec, read_corpus, read_lines, read_suite
 
 LINE = {"id": "a", "kind": "choice", "spec": ["x"], "tests": [{"valid": True, "text": "x"}]}
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from grammar_backends import PluginHost, Vocabulary, load_backend, load_vocabulary
-from grammar_backends_conformance.comparison.corpus import Case, CaseText
 from grammar_backends_conformance.comparison.judge import judge
 from grammar_backends_conformance.comparison.outcome import CaseResult
+from grammar_backends_conformance.corpora.reading import Case, CaseText
 
 TOYS = Path(__file__).parent / "toys"
 

@@ -20,7 +20,7 @@ from grammar_backends.plugins import hookimpl
 from grammar_backends_conformance import run_suite
 from grammar_backends_conformance.laws import LAWS
 from grammar_backends_conformance.laws.law import SMALL_VOCABULARIES
-from grammar_backends_conformance.suite.report import SuiteReport
+from grammar_backends_conformance.reports.report import SuiteReport
 
 SLOW = {"A25/random-lives", "A33/bounded-memory"}
 """Laws that take seconds, the former because it shrinks what it finds. A plainer law of the rule is enough."""

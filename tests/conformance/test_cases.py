@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grammar_backends_conformance.comparison.corpus import KINDS, case_spec, parse_case, read_suite
+from grammar_backends_conformance.corpora.reading import KINDS, case_spec, parse_case, read_suite
 from grammar_backends_conformance.oracles import text_valid
 
 FILES = sorted(

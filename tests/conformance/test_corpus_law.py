@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grammar_backends import GrammarSpec, load_backend
-from grammar_backends_conformance.comparison.corpus import Case, CaseText, read_suite
+from grammar_backends_conformance.corpora.reading import Case, CaseText, read_suite
 from grammar_backends_conformance.laws import LAWS, Lab, Unsupported, Violation
 from grammar_backends_conformance.laws.corpus import SUITES, check_case
 from grammar_backends_conformance.vocabularies import suite_vocabulary

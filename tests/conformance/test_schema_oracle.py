@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_backends import GrammarOptions, GrammarSpec
-from grammar_backends_conformance.comparison.corpus import read_corpus
+from grammar_backends_conformance.corpora.reading import read_corpus
 from grammar_backends_conformance.oracles import Uncovered, json_valid, recogniser_of, schema_valid, text_valid
 
 

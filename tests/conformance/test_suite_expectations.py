@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities
+from grammar_backends_conformance.reports.outcome import CheckResult, Outcome
+from grammar_backends_conformance.reports.report import Line
 from grammar_backends_conformance.suite.expectations import (
     UNKNOWN,
     Expectation,
@@ -20,9 +22,7 @@ from grammar_backends_conformance.suite.expectations import (
     read,
     updated,
 )
-from grammar_backends_conformance.suite.outcome import CheckResult, Outcome
 from grammar_backends_conformance.suite.plan import parse_check
-from grammar_backends_conformance.suite.report import Line
 
 RUNS, WORD, REPLIES = (f"A1/atomic-accept@byte:{name}" for name in ("runs-regex", "word-choice", "replies-choice"))
 

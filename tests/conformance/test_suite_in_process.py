@@ -14,7 +14,8 @@ from grammar_backends import PluginHost
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
 from grammar_backends_conformance import run_suite
 from grammar_backends_conformance.laws import LAWS, Lab, Unsupported, law
-from grammar_backends_conformance.suite.plan import SURVEY, Check, Plan, PlanError, every_check, parse_check, profiles
+from grammar_backends_conformance.laws.check import SURVEY, Check
+from grammar_backends_conformance.suite.plan import Plan, PlanError, every_check, parse_check, profiles
 
 TOYS = Path(__file__).parents[1] / "comparison" / "toys"
 SPEC = BackendSpec("local", "local_toys:Engine", API_VERSION, Capabilities(frozenset({GrammarKind.CHOICE})))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from grammar_backends.cli.output import markdown
+from grammar_backends_conformance.laws.check import Check
 from grammar_backends_conformance.laws.law import Counts, Violation
 from grammar_backends_conformance.reports import badge, junit, tables
 from grammar_backends_conformance.reports import html as page
+from grammar_backends_conformance.reports.outcome import FAILING, OUTCOMES, CheckResult, Evidence, Outcome
+from grammar_backends_conformance.reports.report import Line, ReportError, SuiteReport
 from grammar_backends_conformance.running.files import write_text
-from grammar_backends_conformance.suite.outcome import FAILING, OUTCOMES, CheckResult, Evidence, Outcome
-from grammar_backends_conformance.suite.plan import Check
-from grammar_backends_conformance.suite.report import Line, ReportError, SuiteReport
 
 EVIL = '<script>alert("x")</script>\x00\x1b[31m|\ud800'
 RUNS, WORD = "A1/atomic-accept@byte:runs-regex", "A1/atomic-accept@byte:word-choice"

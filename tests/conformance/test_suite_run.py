@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from grammar_backends.cli import gb
-from grammar_backends_conformance.suite.report import SuiteReport
+from grammar_backends_conformance.reports.report import SuiteReport
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker pool needs POSIX pipes and signals")
 

@@ -26,9 +26,9 @@ from grammar_backends.cli.support import (
 
 if TYPE_CHECKING:
     from grammar_backends import PluginHost
-    from grammar_backends_conformance.comparison.corpus import Case, Corpus
     from grammar_backends_conformance.comparison.outcome import CaseResult
     from grammar_backends_conformance.comparison.results import RunResults
+    from grammar_backends_conformance.corpora.reading import Case, Corpus
     from grammar_backends_conformance.running.pool import Pool
 
 __all__ = ["compare"]
@@ -124,7 +124,7 @@ def compare(format_: str, **options: Any) -> None:
 
 
 def _read(request: Request) -> Corpus:
-    from grammar_backends_conformance.comparison.corpus import Corpus, read_corpus, read_suite  # lazy: as above
+    from grammar_backends_conformance.corpora.reading import Corpus, read_corpus, read_suite  # lazy: as above
 
     if request.corpus is not None and request.suite is not None:
         raise click.UsageError("Give --corpus or --suite, not both.")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grammar_backends_conformance.comparison.corpus import Case
 from grammar_backends_conformance.comparison.outcome import CaseResult
 from grammar_backends_conformance.comparison.statistics import percentiles, summarise
+from grammar_backends_conformance.corpora.reading import Case
 
 __all__ = ["SCHEMA_VERSION", "Regression", "ResultsError", "RunResults", "compare_with_baseline"]
 

@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, default_host, load_backend, load_vocabulary
-from grammar_backends_conformance.comparison.corpus import parse_case
 from grammar_backends_conformance.comparison.judge import Compile, judge, warm_up
+from grammar_backends_conformance.corpora.reading import parse_case
 from grammar_backends_conformance.running.environment import describe_vocabulary
 from grammar_backends_conformance.running.process import NotStarted, Service, serve
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from grammar_backends.contract import GrammarSpec
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
-from grammar_backends_conformance.comparison.corpus import Case, case_spec, read_suite
+from grammar_backends_conformance.corpora.reading import Case, case_spec, read_suite
 from grammar_backends_conformance.laws.lab import Lab
 from grammar_backends_conformance.laws.law import Unsupported, law
 from grammar_backends_conformance.laws.model import NOWHERE, Truth, truth_of_spec

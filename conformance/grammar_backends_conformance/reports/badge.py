@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from grammar_backends_conformance.suite.report import SuiteReport
+from grammar_backends_conformance.reports.report import SuiteReport
 
 __all__ = ["render"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from grammar_backends_conformance.reports.outcome import FAILING, OUTCOMES, Outcome
 from grammar_backends_conformance.reports.page import (
     environment_section,
     filter_form,
@@ -16,8 +17,7 @@ from grammar_backends_conformance.reports.page import (
     table,
     text,
 )
-from grammar_backends_conformance.suite.outcome import FAILING, OUTCOMES, Outcome
-from grammar_backends_conformance.suite.report import Line, SuiteReport
+from grammar_backends_conformance.reports.report import Line, SuiteReport
 
 __all__ = ["render"]
 

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as Xml
 from collections.abc import Mapping
 
-from grammar_backends_conformance.suite.report import Line, SuiteReport
+from grammar_backends_conformance.reports.report import Line, SuiteReport
 
 __all__ = ["render"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grammar_backends.cli.support import Block, Table, Verbatim
-from grammar_backends_conformance.suite.outcome import OUTCOMES
-from grammar_backends_conformance.suite.report import SuiteReport
+from grammar_backends_conformance.reports.outcome import OUTCOMES
+from grammar_backends_conformance.reports.report import SuiteReport
 
 __all__ = ["blocks"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grammar_backends_conformance.suite.report import SuiteReport
+    from grammar_backends_conformance.reports.report import SuiteReport
     from grammar_backends_conformance.suite.run import run_suite
 
 __all__ = ["TIME_LIMIT", "SuiteReport", "run_suite"]
@@ -23,6 +23,7 @@ def __getattr__(name: str) -> Any:
     # Lazy: the command line and pytest import modules of this package without ever running a law.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from grammar_backends_conformance.suite import report, run
+    from grammar_backends_conformance.reports import report
+    from grammar_backends_conformance.suite import run
 
     return getattr(run if name == "run_suite" else report, name)

@@ -26,9 +26,9 @@ from grammar_backends_conformance.suite import TIME_LIMIT
 
 if TYPE_CHECKING:
     from grammar_backends.contract import BackendSpec
+    from grammar_backends_conformance.reports.outcome import CheckResult
+    from grammar_backends_conformance.reports.report import SuiteReport
     from grammar_backends_conformance.suite.expectations import Expectation
-    from grammar_backends_conformance.suite.outcome import CheckResult
-    from grammar_backends_conformance.suite.report import SuiteReport
     from grammar_backends_conformance.suite.run import Settings
 
 __all__ = ["conformance"]
@@ -124,7 +124,7 @@ def show(reports: tuple[Path, ...], format_: str, **files: Path | None) -> None:
 
     Example: gb conformance show a.json b.json --html matrix.html
     """
-    from grammar_backends_conformance.suite.report import SuiteReport  # lazy: numpy
+    from grammar_backends_conformance.reports.report import SuiteReport  # lazy: numpy
 
     _check_writable(files)
     report = SuiteReport.merged([SuiteReport.read(path) for path in reports])
@@ -167,10 +167,10 @@ def repro(check_id: str, backend: str, script: Path | None, format_: str) -> Non
     """
     import faulthandler
 
+    from grammar_backends_conformance.reports.outcome import FAILING
+    from grammar_backends_conformance.reports.report import Line
     from grammar_backends_conformance.suite.bench import Bench  # lazy: numpy and the laws
-    from grammar_backends_conformance.suite.outcome import FAILING
     from grammar_backends_conformance.suite.plan import parse_check
-    from grammar_backends_conformance.suite.report import Line
 
     check = parse_check(check_id)
     (spec,) = _specs([backend])

@@ -29,8 +29,9 @@ from packaging.version import InvalidVersion, Version
 
 from grammar_backends.contract import BackendSpec
 from grammar_backends.errors import GrammarBackendsError
-from grammar_backends_conformance.suite.plan import Check, every_check
-from grammar_backends_conformance.suite.report import Line
+from grammar_backends_conformance.laws.check import Check
+from grammar_backends_conformance.reports.report import Line
+from grammar_backends_conformance.suite.plan import every_check
 
 if sys.version_info >= (3, 11):
     import tomllib

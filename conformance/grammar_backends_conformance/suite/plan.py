@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from grammar_backends.errors import GrammarBackendsError
 from grammar_backends.plugins.host import did_you_mean
+from grammar_backends_conformance.laws.check import SURVEY, Check
 from grammar_backends_conformance.laws.law import LAWS, SMALL_VOCABULARIES, Law
 from grammar_backends_conformance.laws.samples import sample_names
 from grammar_backends_conformance.vocabularies import NAMES
 
-__all__ = ["SURVEY", "Check", "Plan", "PlanError", "every_check", "parse_check", "profiles"]
-
-SURVEY = "samples"
-"""Stands for a law in the check that finds out what samples a backend can be judged by."""
+__all__ = ["Plan", "PlanError", "every_check", "parse_check", "profiles"]
 
 FULL = "full"
 
@@ -30,47 +27,6 @@ COMMON_VOCABULARIES = (*SMALL_VOCABULARIES, "tekken")
 
 class PlanError(GrammarBackendsError, ValueError):
     """A profile, a vocabulary or a check does not exist. The caller is at fault."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of a report, and the unit of isolation.
-
-    Attributes:
-        law: key of `LAWS`, or `SURVEY`.
-        vocabulary: a name of the suite's.
-        subject: name of a sample constraint, for laws that want one.
-    """
-
-    law: str
-    vocabulary: str
-    subject: str | None = None
-
-    @property
-    def id(self) -> str:
-        """``LAW@VOCABULARY`` or ``LAW@VOCABULARY:SUBJECT``."""
-        return f"{self.law}@{self.vocabulary}" + (f":{self.subject}" if self.subject is not None else "")
-
-    @property
-    def rule(self) -> str:
-        """The rule that it is about."""
-        return LAWS[self.law].rule if self.law in LAWS else ""
-
-    @property
-    def statement(self) -> str:
-        """What must hold."""
-        if self.law == SURVEY:
-            return "The backend starts with this vocabulary, and compiles or refuses each sample constraint."
-        return LAWS[self.law].statement if self.law in LAWS else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` reads it back."""
-        return {"id": self.id, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Check:
-        """The inverse of `to_dict`."""
-        return cls(data["law"], data["vocabulary"], data.get("subject"))
 
 
 def parse_check(id_: str) -> Check:

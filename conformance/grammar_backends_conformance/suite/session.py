@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grammar_backends.contract import BackendSpec
+from grammar_backends_conformance.laws.check import SURVEY, Check
+from grammar_backends_conformance.reports.outcome import CheckResult
+from grammar_backends_conformance.reports.report import Line
 from grammar_backends_conformance.suite import expectations as expected
-from grammar_backends_conformance.suite.outcome import CheckResult
-from grammar_backends_conformance.suite.plan import SURVEY, Check, Plan
-from grammar_backends_conformance.suite.report import Line
+from grammar_backends_conformance.suite.plan import Plan
 from grammar_backends_conformance.suite.run import checks_after, open_pool
 
 __all__ = ["Session"]

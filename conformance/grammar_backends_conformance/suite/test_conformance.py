@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from grammar_backends_conformance.suite.plan import Check
+    from grammar_backends_conformance.laws.check import Check
     from grammar_backends_conformance.suite.session import Session
 
 

@@ -11,9 +11,9 @@ import pickle
 import sys
 
 from grammar_backends.contract import BackendSpec
+from grammar_backends_conformance.laws.check import Check
 from grammar_backends_conformance.running.process import Service, serve
 from grammar_backends_conformance.suite.bench import Bench
-from grammar_backends_conformance.suite.plan import Check
 
 __all__ = ["command", "start"]
 

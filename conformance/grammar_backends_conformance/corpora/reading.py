@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from grammar_backends_conformance.comparison.foreign import lines_of, why_left_out
+from grammar_backends_conformance.corpora.foreign import lines_of, why_left_out
 
 if TYPE_CHECKING:
     from grammar_backends import GrammarSpec

@@ -15,9 +15,9 @@ from typing import Any
 
 from grammar_backends.cli.support import printable
 from grammar_backends.errors import GrammarBackendsError
+from grammar_backends_conformance.laws.check import Check
 from grammar_backends_conformance.laws.law import Counts
-from grammar_backends_conformance.suite.outcome import FAILING, OUTCOMES, CheckResult
-from grammar_backends_conformance.suite.plan import Check
+from grammar_backends_conformance.reports.outcome import FAILING, OUTCOMES, CheckResult
 
 __all__ = ["SCHEMA_VERSION", "Line", "ReportError", "SuiteReport"]
 
