@@ -10,6 +10,7 @@
     ├── PluginError (RuntimeError)       a plugin breaks the rules of registration
     ├── BackendUnavailable (RuntimeError)  an unknown, blocked, failed or incompatible backend was named
     ├── CompileError (RuntimeError)      the engine failed on a spec that should have compiled
+    ├── ArtifactError (ValueError)       a serialised artifact cannot be used: compile instead
     └── GrammarError (RuntimeError)      a grammar is in its sticky error state (A19)
         └── DeadEnd                      no token is legal and the grammar is not accepting (A14)
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "ArtifactError",
     "BackendUnavailable",
     "BitmaskError",
     "CompileError",
@@ -155,6 +157,11 @@ class CompileError(GrammarBackendsError, RuntimeError):
     def __init__(self, message: str, *, backend: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.backend = backend
+
+
+class ArtifactError(GrammarBackendsError, ValueError):
+    """A serialised artifact is damaged, or was made for another version, vocabulary or spec. Nobody's fault: whoever
+    meets it drops the artifact and compiles."""
 
 
 class GrammarError(GrammarBackendsError, RuntimeError):

@@ -33,6 +33,7 @@ from grammar_backends.contract.grammar import (
     StructuredOutputGrammar,
 )
 from grammar_backends.contract.openai import ToolStyle
+from grammar_backends.contract.serial import ArtifactSerializer
 from grammar_backends.contract.spec import JSON, GrammarKind, GrammarOptions, GrammarSpec, GrammarSyntax, parse_json
 from grammar_backends.contract.vocabulary import Vocabulary
 
@@ -40,6 +41,7 @@ __all__ = [
     "API_VERSION",
     "JSON",
     "Artifact",
+    "ArtifactSerializer",
     "BackendSpec",
     "BatchFiller",
     "Bitmask",

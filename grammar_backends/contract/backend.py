@@ -7,19 +7,24 @@ they add, once for every engine, the checks and the semantics that no adapter ha
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from grammar_backends.contract.grammar import Artifact, BatchFiller, Grammar, GrammarMaker, StructuredOutputGrammar
 from grammar_backends.contract.regex import RegexDialect
+from grammar_backends.contract.serial import ArtifactSerializer, identity_key, seal, unseal
 from grammar_backends.contract.spec import GrammarKind, GrammarSpec
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import (
+    ArtifactError,
     CompileError,
     DeadEnd,
     GrammarBackendsError,
@@ -225,12 +230,14 @@ class GrammarBackend:
         vocabulary: whose rows it fills.
         judge: what the engine is to compile for a spec: the spec itself, or one that means the same and that the engine
             enforces. Raises when there is none. Set by whoever loads the backend.
+        options: those that the engine was made with; part of what its artifacts depend on.
     """
 
     spec: BackendSpec
     engine: Engine
     vocabulary: Vocabulary
     judge: Callable[[GrammarSpec], GrammarSpec]
+    options: Mapping[str, Any] = field(default_factory=dict)
     _destroyed: bool = field(default=False, init=False)
 
     @property
@@ -259,6 +266,77 @@ class GrammarBackend:
         self._check_first_mask(compiled)
         return compiled
 
+    @property
+    def serializer(self) -> ArtifactSerializer | None:
+        """The engine, when it can write artifacts as bytes and read them; None when its grammars are compiled anew."""
+        return self.engine if isinstance(self.engine, ArtifactSerializer) else None
+
+    def artifact_key(self, spec: GrammarSpec) -> str:
+        """A digest of all that this spec's artifact depends on: backend and engine with their versions, options,
+        vocabulary, and what the engine is to compile (B3). The address of the artifact in a cache.
+
+        Raises:
+            SpecError: as `compile_grammar`, as far as the judgement in front of the engine tells.
+            ArtifactError: the engine has no serial form.
+        """
+        return identity_key(self._identity(spec))
+
+    def dump_grammar(self, compiled: CompiledGrammar) -> bytes:
+        """A compiled grammar of this backend as bytes, for `load_grammar` in this or another process.
+
+        Raises:
+            ArtifactError: the engine has no serial form, or another backend compiled it.
+            CompileError: the engine failed.
+        """
+        if compiled.backend is not self:
+            raise ArtifactError(f"{compiled} was compiled by another backend object than this {self.name}")
+        serializer, identity = self._serializer(), self._identity(compiled.spec)
+        try:
+            payload = serializer.dump_artifact(compiled._artifact)
+        except Exception as error:
+            raise self._failure(compiled.spec, error) from error
+        return seal(identity, payload)
+
+    def load_grammar(self, spec: GrammarSpec, data: bytes) -> CompiledGrammar:
+        """The grammar that `compile_grammar(spec)` would give, from the bytes of `dump_grammar`.
+
+        The bytes must be whole, and made by the same backend and engine, in the same versions and with the same
+        options, for the same vocabulary and the same spec. The first mask is looked at as after compiling (B12).
+
+        Raises:
+            SpecError, UnsupportedFeature: as `compile_grammar`.
+            ArtifactError: the bytes are damaged or foreign, or the engine has no serial form.
+        """
+        serializer, payload = self._serializer(), unseal(self._identity(spec), data)
+        try:
+            compiled = CompiledGrammar(spec, self, serializer.load_artifact(payload))
+            self._check_first_mask(compiled)
+        except Exception as error:
+            raise ArtifactError(
+                f"{self.name} {self.version} cannot use the artifact of {spec}: {type(error).__name__}: "
+                f"{trim(str(error))}"
+            ) from error
+        return compiled
+
+    def _serializer(self) -> ArtifactSerializer:
+        if self._destroyed:
+            raise CompileError(f"backend {self.name} was destroyed", backend=self.name)
+        if self.serializer is None:
+            raise ArtifactError(f"{self.name} has no serial form of its artifacts")
+        return self.serializer
+
+    def _identity(self, spec: GrammarSpec) -> dict[str, str]:
+        """What an artifact of this backend depends on."""
+        return {
+            "backend": self.name,
+            "plugin version": _version_of(self.spec.distribution),
+            "engine version": self.version,
+            "format": self._serializer().serial_format,
+            "options": json.dumps(dict(self.options), sort_keys=True, default=repr),
+            "vocabulary": self.vocabulary.fingerprint,
+            "spec": self.judge(spec).key,
+        }
+
     def check_spec(self, spec: GrammarSpec) -> None:
         """As `compile_grammar`, as far as can be told within milliseconds."""
         judged = self.judge(spec)
@@ -274,10 +352,14 @@ class GrammarBackend:
         except GrammarBackendsError:
             raise
         except Exception as error:
-            raise CompileError(
-                f"{self.name} {self.version} failed on {spec}: {type(error).__name__}: {trim(str(error))}",
-                backend=self.name,
-            ) from error
+            raise self._failure(spec, error) from error
+
+    def _failure(self, spec: GrammarSpec, error: Exception) -> CompileError:
+        """What to raise when the engine fails in its own words."""
+        return CompileError(
+            f"{self.name} {self.version} failed on {spec}: {type(error).__name__}: {trim(str(error))}",
+            backend=self.name,
+        )
 
     def _check_first_mask(self, compiled: CompiledGrammar) -> None:
         """Compile-time satisfiability (B12): the first row must allow something."""
@@ -298,6 +380,15 @@ class GrammarBackend:
         close = getattr(self.engine, "close", None)
         if close is not None:
             close()
+
+
+@functools.cache
+def _version_of(distribution: str) -> str:
+    """The installed version of a plugin's distribution; "" of one that is none, as in tests."""
+    try:
+        return importlib.metadata.version(distribution) if distribution else ""
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def unsupported_kind(spec: GrammarSpec, backend: BackendSpec) -> UnsupportedFeature | None:

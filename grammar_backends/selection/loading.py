@@ -40,7 +40,8 @@ def load_backend(
     host = host or shared_host()
     spec = host.backend(name)
     engine = host.create_engine(name, vocabulary, options)
-    return GrammarBackend(spec, engine, vocabulary, functools.partial(_require_support, spec, frozenset(ignore)))
+    judge = functools.partial(_require_support, spec, frozenset(ignore))
+    return GrammarBackend(spec, engine, vocabulary, judge, dict(options or {}))
 
 
 def _require_support(backend: BackendSpec, ignore: frozenset[str], spec: GrammarSpec) -> GrammarSpec:
@@ -70,4 +71,4 @@ def lenient(backend: GrammarBackend, ignore: frozenset[str]) -> GrammarBackend:
     if not ignore:
         return backend
     judge = functools.partial(_require_support, backend.spec, ignore)
-    return GrammarBackend(backend.spec, backend.engine, backend.vocabulary, judge)
+    return GrammarBackend(backend.spec, backend.engine, backend.vocabulary, judge, backend.options)

@@ -9,7 +9,7 @@ from typing import Any
 from grammar_backends.contract import CompiledGrammar, GrammarKind, GrammarOptions, GrammarSpec, unpack_ids
 from grammar_backends.errors import CompileError, SpecError, UnsupportedFeature
 from grammar_backends_conformance.laws.lab import Lab
-from grammar_backends_conformance.laws.law import Unsupported, law
+from grammar_backends_conformance.laws.law import EVERY_VOCABULARY, Unsupported, law
 from grammar_backends_conformance.laws.samples import Sample, declares
 
 
@@ -44,6 +44,25 @@ def specs_that_were_compiled_before_do_not_matter(lab: Lab) -> None:
         lab.same_future(anew, lab.new_grammar(sample.spec), lab.encode(sample.longest), "compiled again it differs")
     for sample, state in zip(lab.samples, before, strict=True):
         lab.same(lab.new_grammar(sample.spec), state, f"{sample.name} makes other grammars after others were compiled")
+
+
+@law("E6", "loaded-equals-compiled", profile="artifacts", vocabularies=EVERY_VOCABULARY)
+def a_loaded_artifact_answers_as_the_compiled_one(lab: Lab, sample: Sample) -> None:
+    """An artifact that was written as bytes and read by another engine allows and accepts what the compiled one does,
+    at every place of every text; writing it leaves it as it was, and what was read can be written again."""
+    if lab.backend.serializer is None:
+        raise Unsupported("the engine has no serial form of its artifacts")
+    untouched = lab.state(lab.new_grammar(sample.spec))
+    loaded = lab.reload(sample.spec)
+    lab.equal(loaded.spec, sample.spec, "a loaded grammar does not know its spec")
+    for text in (*sample.texts, *sample.partial, *sample.wrong):
+        grammar, twin = lab.new_grammar(sample.spec, loaded, "reload"), lab.new_grammar(sample.spec)
+        lab.same_future(grammar, twin, [*lab.encode(text), lab.stop], "a loaded grammar differs from the compiled one")
+    lab.same(lab.new_grammar(sample.spec), untouched, "dumping changed the compiled grammar")
+    again = lab.new_grammar(sample.spec, lab.reload(sample.spec, times=2), "reload")
+    lab.same_future(
+        again, lab.new_grammar(sample.spec), lab.encode(sample.longest), "dumped and loaded twice it differs"
+    )
 
 
 POINT: dict[str, Any] = {
@@ -119,6 +138,20 @@ def objects_can_be_closed(lab: Lab) -> None:
     lab.equal(takes(lab, closed, '{"x": true}'), True, "a listed property was refused")
     for text in ('{"x": true, "z": 2}', '{"z": 1, "x": true}', '{"z": true}', "{}"):
         lab.equal(takes(lab, closed, text), False, f"a closed object took {text!r}")
+
+
+@law("E6", "options-are-loaded", profile="artifacts")
+def a_loaded_artifact_has_the_options_of_the_compiled_one(lab: Lab) -> None:
+    """An artifact that was compiled with options follows them after it was written as bytes and read."""
+    if lab.backend.serializer is None:
+        raise Unsupported("the engine has no serial form of its artifacts")
+    declared = lab.capabilities.compact_whitespace and GrammarKind.JSON_SCHEMA in lab.capabilities.kinds
+    for options, spaced in ((COMPACT, False), (GrammarOptions(), True)) if declared else ():
+        spec = GrammarSpec.json_schema(FLAGS, options=options)
+        for text, legal in (("[true,false]", True), ("[true, false]", spaced)):
+            grammar = lab.new_grammar(spec, lab.reload(spec), "reload")
+            accepted = grammar.accept_tokens("r", [*lab.encode(text), lab.stop])
+            lab.equal(accepted, legal, f"a loaded grammar and {text!r}")
 
 
 @law("B3", "options-are-part-of-the-meaning", profile="compact_whitespace")

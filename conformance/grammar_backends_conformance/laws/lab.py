@@ -25,7 +25,7 @@ from grammar_backends.contract import (
     pack_ids,
     unpack_ids,
 )
-from grammar_backends.errors import CompileError, GrammarError, SpecError, UnsupportedFeature
+from grammar_backends.errors import ArtifactError, CompileError, GrammarError, SpecError, UnsupportedFeature
 from grammar_backends.kernels.apply import available_implementations
 from grammar_backends.plugins.host import load_attribute
 from grammar_backends_conformance.laws.applied import surviving_ids
@@ -217,12 +217,28 @@ class Lab:
         """
         return self.advanced(self.new_grammar(spec, **options), text)
 
+    def reload(self, spec: GrammarSpec, times: int = 1) -> CompiledGrammar:
+        """The lab's compiled grammar, dumped and loaded that many times, each time by an engine made anew."""
+        backend, compiled = self.backend, self.compile(spec)
+        try:
+            for _ in range(times):
+                data = backend.dump_grammar(compiled)
+                backend = self.widened(self.vocabulary.width).backend
+                compiled = backend.load_grammar(spec, data)
+        except (ArtifactError, CompileError) as error:
+            self.journal.note("lab.reload({})", spec)
+            raise self.violation("an artifact cannot be dumped and loaded", "a grammar", error) from error
+        return compiled
+
     def new_grammar(
-        self, spec: GrammarSpec, compiled: CompiledGrammar | None = None, **options: Any
+        self, spec: GrammarSpec, compiled: CompiledGrammar | None = None, how: str = "compile_anew", **options: Any
     ) -> RecordingGrammar:
-        """A grammar in its initial state, of the lab's compiled grammar unless another one is given."""
+        """A grammar in its initial state, of the lab's compiled grammar unless another one is given.
+
+        `how` names the method of the lab that made the other one.
+        """
         made = (compiled or self.compile(spec)).new_grammar(**options)
-        how = "compile" if compiled is None else "compile_anew"
+        how = how if compiled is not None else "compile"
         arguments = ", ".join(f"{name}={{}}" for name in options)
         return self.journal.record(made, spec, f"lab.{how}({{}}).new_grammar({arguments})", spec, *options.values())
 

@@ -20,7 +20,16 @@ from outlines_core import Guide, Index
 from outlines_core import Vocabulary as NativeVocabulary
 from outlines_core.json_schema import build_regex_from_schema
 
-from grammar_backends.contract import JSON, BitmaskRow, GrammarKind, GrammarOptions, GrammarSpec, Vocabulary, pack_ids
+from grammar_backends.contract import (
+    JSON,
+    Artifact,
+    BitmaskRow,
+    GrammarKind,
+    GrammarOptions,
+    GrammarSpec,
+    Vocabulary,
+    pack_ids,
+)
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_outlines import DIALECT
@@ -46,6 +55,7 @@ class OutlinesEngine:
     """
 
     version = importlib.metadata.version("outlines-core")
+    serial_format = "binary-1"
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._stop_row = pack_ids(vocabulary.stop_ids, vocabulary.width)
@@ -66,11 +76,26 @@ class OutlinesEngine:
             index = Index(self._lead_pattern + pattern, self._vocabulary)
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        artifact = OutlinesArtifact(index, self._lead, self._stop_row)
+        artifact = self._artifact(index)
         if spec.kind is GrammarKind.JSON_SCHEMA and index.is_final_state(artifact.start):
             # Such a schema allows nothing ("enum": []), and outlines-core makes the empty text of it.
             raise SpecError("json_schema: no JSON text satisfies it")
         return artifact
+
+    def _artifact(self, index: Index) -> OutlinesArtifact:
+        return OutlinesArtifact(index, self._lead, self._stop_row)
+
+    def dump_artifact(self, artifact: Artifact) -> bytes:
+        """`ArtifactSerializer.dump_artifact`: the index in outlines-core's own binary form."""
+        if not isinstance(artifact, OutlinesArtifact):
+            raise TypeError(f"{type(artifact).__name__} is no artifact of outlines-core")
+        # The only way to these bytes; pickle would wrap them, and is not used.
+        _, (data,) = artifact.index.__reduce__()
+        return bytes(data)
+
+    def load_artifact(self, data: bytes) -> OutlinesArtifact:
+        """`ArtifactSerializer.load_artifact`."""
+        return self._artifact(Index.from_binary(data))
 
     def check(self, spec: GrammarSpec) -> None:
         """`SpecChecker.check`: everything but the index."""

@@ -19,7 +19,7 @@ import tvm_ffi
 import xgrammar
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
-from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
+from grammar_backends.contract import Artifact, Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import (
     ebnf_for_xgrammar,
     ebnf_literal,
@@ -65,6 +65,7 @@ class XGrammarEngine:
     """
 
     version = importlib.metadata.version("xgrammar")
+    serial_format = "json-1"
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._vocabulary = vocabulary
@@ -100,8 +101,11 @@ class XGrammarEngine:
                 # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
                 grammar = _grammar(spec, self._compiler_showing(shown).info)
                 compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
-        tokens = self._vocabulary.text_tokens if _has_free_bytes(spec) else None
-        return XGrammarArtifact(compiled, self._vocabulary.special_ids - shown, tokens)
+        return self._artifact(compiled, shown, _has_free_bytes(spec))
+
+    def _artifact(self, compiled: Any, named: frozenset[int], free_text: bool) -> XGrammarArtifact:
+        tokens = self._vocabulary.text_tokens if free_text else None
+        return XGrammarArtifact(compiled, self._vocabulary.special_ids - named, tokens)
 
     def check(self, spec: GrammarSpec) -> None:
         """`SpecChecker.check`: everything but the compilation against the vocabulary."""
@@ -135,6 +139,22 @@ class XGrammarEngine:
 
     def _compiler_showing(self, shown: frozenset[int], frame: bytes = b"") -> _Compiler:
         return self._token_compiler(shown, frame) if shown else self._text_compiler
+
+    def dump_artifact(self, artifact: Artifact) -> bytes:
+        """`ArtifactSerializer.dump_artifact`: a line of JSON with what the adapter knows, then xgrammar's own JSON."""
+        if not isinstance(artifact, XGrammarArtifact):
+            raise TypeError(f"{type(artifact).__name__} is no artifact of xgrammar")
+        named = sorted(self._vocabulary.special_ids - artifact._hidden)
+        head = json.dumps({"named": named, "free_text": artifact._tokens is not None})
+        return f"{head}\n{artifact._compiled.serialize_json()}".encode()
+
+    def load_artifact(self, data: bytes) -> XGrammarArtifact:
+        """`ArtifactSerializer.load_artifact`."""
+        head, _, source = data.decode().partition("\n")
+        known = json.loads(head)
+        named = frozenset(known["named"])
+        info = self._compiler_showing(named, FRAME).info
+        return self._artifact(xgrammar.CompiledGrammar.deserialize_json(source, info), named, known["free_text"])
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """`BatchFiller.fill_rows` in one native call: a loop costs a call into the engine for each row."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from broken_engines.fault import EVERYTHING, SCHEMAS, breaks
 from broken_engines.right import Engine, Grammar, Matching
 from grammar_backends import GrammarSpec
@@ -43,6 +45,38 @@ class KnowsOnlyTheLastSpec(Engine):
         self.last = made.language
         made.new_matcher = lambda: Matching(self.last)
         return made
+
+
+@breaks("E6", profile="artifacts")
+class LoadsWhatItKnows(Engine):
+    """Reading bytes gives the artifact that was compiled or read last."""
+
+    def compile(self, spec):
+        self.last = super().compile(spec)
+        return self.last
+
+    def load_artifact(self, data):
+        return vars(self).get("last") or super().load_artifact(b'["choice", "[\\"a\\"]", "auto", {}]')
+
+
+@breaks("E6", profile="artifacts", capabilities=SCHEMAS)
+class DumpsWithoutOptions(Engine):
+    """What the options said is lost in the bytes."""
+
+    def dump_artifact(self, artifact):
+        kind, text, syntax, _ = json.loads(super().dump_artifact(artifact))
+        return json.dumps([kind, text, syntax, {}]).encode()
+
+
+@breaks("E6", profile="artifacts")
+class DumpingMoves(Engine):
+    """Writing an artifact uses up the start of its texts."""
+
+    def dump_artifact(self, artifact):
+        language = artifact.language
+        for token in list(language.allowed(language.start))[:1]:
+            language.start = language.follow(language.start, token)
+        return super().dump_artifact(artifact)
 
 
 @breaks("B4", profile="regex")

@@ -7,7 +7,9 @@ that each of them can be got wrong.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from operator import index
 from typing import Any
 
@@ -15,6 +17,8 @@ from grammar_backends.contract import (
     Bitmask,
     BitmaskRow,
     BitmaskTensor,
+    GrammarKind,
+    GrammarOptions,
     GrammarSpec,
     Vocabulary,
     pack_ids,
@@ -287,7 +291,8 @@ class Grammar(Part):
 class Artifact:
     """A language, and what one request's part in it is made of."""
 
-    def __init__(self, language: Language, matcher: type[Matching]) -> None:
+    def __init__(self, spec: GrammarSpec, language: Language, matcher: type[Matching]) -> None:
+        self.spec = spec
         self.language = language
         self.matcher = matcher
 
@@ -298,8 +303,8 @@ class Artifact:
 class OwnArtifact(Artifact):
     """One whose grammars have all semantics themselves."""
 
-    def __init__(self, language: Language, grammar: type[Grammar]) -> None:
-        super().__init__(language, Matching)
+    def __init__(self, spec: GrammarSpec, language: Language, grammar: type[Grammar]) -> None:
+        super().__init__(spec, language, Matching)
         self.grammar = grammar
 
     def new_grammar(self, stop_token_ids: frozenset[int], max_rollback: int | None) -> Grammar:
@@ -316,6 +321,7 @@ class Engine(Part):
 
     name = "engine"
     version = "1.0"
+    serial_format = "spec"
 
     def __init__(
         self,
@@ -336,8 +342,16 @@ class Engine(Part):
     def compile(self, spec: GrammarSpec) -> Artifact:
         language = self._language(self.recogniser(spec), self.vocabulary)
         if self._grammar is not None:
-            return OwnArtifact(language, self._grammar)
-        return Artifact(language, self._matcher)
+            return OwnArtifact(spec, language, self._grammar)
+        return Artifact(spec, language, self._matcher)
+
+    def dump_artifact(self, artifact: Artifact) -> bytes:
+        spec = artifact.spec
+        return json.dumps([spec.kind.value, spec.text, spec.syntax, asdict(spec.options)]).encode()
+
+    def load_artifact(self, data: bytes) -> Artifact:
+        kind, text, syntax, options = json.loads(data)
+        return self.compile(GrammarSpec(GrammarKind(kind), text, syntax, GrammarOptions(**options)))
 
     def recogniser(self, spec: GrammarSpec) -> Recogniser:
         recogniser = recogniser_of(spec)
