@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         trim_drafts,
         verify_in_sequence,
     )
-    from grammar_backends.kernels import apply_token_bitmask
+    from grammar_backends.kernels import RowMapping, apply_token_bitmask
     from grammar_backends.plugins import PluginHost, default_host
     from grammar_backends.selection import Selection, explain, load_backend, select_backend, validate_spec
     from grammar_backends.tokenizers import load_vocabulary
@@ -58,6 +58,7 @@ _HOMES = {
     "MaskDescriptor": "decoding",
     "MaskRequest": "decoding",
     "PluginHost": "plugins",
+    "RowMapping": "kernels",
     "RowState": "decoding",
     "Selection": "selection",
     "StructuredOutputGrammar": "contract",
@@ -92,6 +93,7 @@ __all__ = [
     "MaskDescriptor",
     "MaskRequest",
     "PluginHost",
+    "RowMapping",
     "RowState",
     "Selection",
     "StructuredOutputGrammar",

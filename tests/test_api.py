@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC = """
 BitmaskBuilder Commit CommitReason CompiledGrammar DraftLedger DraftTree GrammarBackend GrammarKind GrammarOptions
-GrammarSpec MaskBatch MaskDescriptor MaskRequest PluginHost RowState Selection StructuredOutputGrammar ToolStyle
-Vocabulary __version__ allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks
+GrammarSpec MaskBatch MaskDescriptor MaskRequest PluginHost RowMapping RowState Selection StructuredOutputGrammar
+ToolStyle Vocabulary __version__ allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks
 load_backend load_vocabulary select_backend trim_drafts validate_spec verify_in_sequence
 """
 

@@ -1,5 +1,19 @@
-"""Applying bitmasks to logits."""
+"""Applying bitmasks to logits.
+
+::
+
+    mapping.py      RowMapping: which mask row goes to which logits row
+    call.py         prepare: validates into a Call; native_arguments: a Call as the C struct for native code
+    apply.py        apply_token_bitmask: prepares, and runs the implementation for the device
+    portable.py     the implementations in numpy and in torch
+    reference.py    one bit at a time: what they are all proven against
+
+An implementation is a function of a `Call` that is not empty. A native one reads `native_arguments(call)`, an
+`Arguments` struct that is laid out as C does, either by value or by address; it resolves rows as `resolve_rows` does
+and must give the same logits as all others, bit for bit. It is listed in `available_implementations`.
+"""
 
 from grammar_backends.kernels.apply import apply_token_bitmask
+from grammar_backends.kernels.mapping import RowMapping
 
-__all__ = ["apply_token_bitmask"]
+__all__ = ["RowMapping", "apply_token_bitmask"]

@@ -129,7 +129,7 @@ def test_h7_misuse_raises_and_leaves_the_logits_alone() -> None:
         (logits, bitmask, [0, 1]),
         (logits, bitmask, [0, 1, 1]),
         (logits, bitmask, [0, 1, 3]),
-        (logits, bitmask, [0, -1, 2]),
+        (logits, bitmask, [0, -2, 2]),
         (logits, bitmask, torch.tensor([0, 1, 7])),
         (logits, bitmask.long(), None),
         (logits.double(), bitmask, None),

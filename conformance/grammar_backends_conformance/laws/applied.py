@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from grammar_backends.kernels.apply import Implementation
+from grammar_backends.kernels.call import prepare
 
 __all__ = ["DTYPES", "surviving_ids"]
 
@@ -29,7 +30,7 @@ def surviving_ids(implementation: Implementation, row: NDArray[np.int32]) -> Ite
     for dtype in DTYPES:
         before = _logits(columns, dtype, implementation.device)
         logits = before.clone()
-        implementation.apply(logits, bitmask, None)
+        implementation.run(prepare(logits, bitmask))
         unchanged = (logits == before)[0].cpu().numpy()
         yield str(dtype).removeprefix("torch."), np.packbits(unchanged, bitorder="little").view("<i4").astype(np.int32)
 

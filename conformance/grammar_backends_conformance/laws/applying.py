@@ -7,6 +7,7 @@ import torch
 from grammar_backends.contract import allocate_bitmask, unpack_ids
 from grammar_backends.errors import DeadEnd
 from grammar_backends.kernels.apply import available_implementations
+from grammar_backends.kernels.call import prepare
 from grammar_backends_conformance.laws.applied import DTYPES
 from grammar_backends_conformance.laws.lab import Lab
 from grammar_backends_conformance.laws.law import EVERY_VOCABULARY, law
@@ -30,7 +31,7 @@ def only_the_listed_rows_change(lab: Lab) -> None:
         for dtype in DTYPES:
             before = torch.linspace(-20, 20, shape[0] * shape[1]).reshape(shape).to(dtype).to(implementation.device)
             logits = before.clone()
-            implementation.apply(logits, bitmask.to(implementation.device), indices)
+            implementation.run(prepare(logits, bitmask.to(implementation.device), indices=indices))
             kept = (logits == before).cpu()
             name = f"{implementation.name}, {dtype}"
             for row, ids in zip(indices, allowed, strict=True):

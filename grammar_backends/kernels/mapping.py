@@ -1,0 +1,209 @@
+"""Which mask row goes to which row of the logits.
+
+Inference engines lay masks and logits out in different orders. A `RowMapping` says how one order becomes the other,
+by arrays that lie where the logits lie, so that nothing is gathered or copied to bring them together (H1, H3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from grammar_backends.errors import BitmaskError
+
+__all__ = ["Integers", "RowMapping", "flags", "integers"]
+
+Integers: TypeAlias = "Sequence[int] | NDArray[Any] | torch.Tensor"
+"""Integers in one dimension. A contiguous int32 tensor is held as it is; everything else is copied into one."""
+
+ARRAYS = ("logits_rows", "mask_rows", "enabled", "first_rows", "slots")
+INT32 = torch.iinfo(torch.int32)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowMapping:
+    """Pairs of a mask row and a logits row; make one by a named constructor.
+
+    ::
+
+        for job in range(jobs):            # one for every entry of the arrays; without arrays, for every mask row
+            if enabled is given and not enabled[job]: skip
+            mask_row = mask_rows[job], or job where none are given
+            logits_row = as the constructor says
+            if mask_row or logits_row is -1: skip
+            apply bitmask[mask_row] to logits[logits_row]
+
+    Arrays of int32 (`enabled`: bool) on the device of the logits are read in place, when the mask is applied: an
+    engine may keep one mapping and rewrite its arrays between two steps, or between two replays of a CUDA graph.
+    Others are converted once, here, and arrays in host memory are uploaded whenever the logits are not there.
+
+    Values in host memory are checked: what is neither -1 nor a row raises `BitmaskError`, as does a logits row that
+    is listed twice. On a device, where looking at them would stall the host, the former are skipped, and of two masks
+    for one row both apply.
+
+    Attributes:
+        logits_rows: int32 ``[jobs]``, the logits row of each job.
+        mask_rows: int32 ``[jobs]``, the mask row of each job.
+        enabled: bool ``[jobs]``, whether the job counts.
+        first_rows: int32 ``[requests]`` or ``[requests + 1]``, the first logits row of each request.
+        step: the position of every job, where there are no slots.
+        slots: int32 ``[jobs]``, request and position of each job in one number.
+        positions_per_request: how many slots a request has.
+    """
+
+    logits_rows: torch.Tensor | None = None
+    mask_rows: torch.Tensor | None = None
+    enabled: torch.Tensor | None = None
+    first_rows: torch.Tensor | None = None
+    step: int = 0
+    slots: torch.Tensor | None = None
+    positions_per_request: int = 1
+
+    @classmethod
+    def by_index(
+        cls,
+        logits_rows: Integers | None = None,
+        *,
+        mask_rows: Integers | None = None,
+        enabled: Integers | None = None,
+    ) -> RowMapping:
+        """``logits_row = logits_rows[job]``, or ``job`` where no rows are given.
+
+        Raises:
+            BitmaskError: an array is not one of integers in one dimension, or two differ in length.
+        """
+        return cls._of(logits_rows=logits_rows, mask_rows=mask_rows, enabled=enabled)
+
+    @classmethod
+    def by_step(
+        cls,
+        first_rows: Integers,
+        step: int = 0,
+        *,
+        mask_rows: Integers | None = None,
+        enabled: Integers | None = None,
+    ) -> RowMapping:
+        """Job j is request j's at position `step`: ``logits_row = first_rows[j] + step``.
+
+        A job is skipped when its request has no such row: when that is ``first_rows[j + 1]`` or later, or, for the last
+        entry, beyond the logits. So a request without rows has the first row of the next one.
+
+        Raises:
+            BitmaskError: as `by_index`; a negative step.
+        """
+        if step < 0:
+            raise BitmaskError(f"a step is 0 or more, not {step}")
+        return cls._of(first_rows=first_rows, step=step, mask_rows=mask_rows, enabled=enabled)
+
+    @classmethod
+    def by_slot(
+        cls,
+        slots: Integers,
+        first_rows: Integers,
+        positions_per_request: int,
+        *,
+        mask_rows: Integers | None = None,
+        enabled: Integers | None = None,
+    ) -> RowMapping:
+        """Job j is that of a request's position: ``slots[j] = request * positions_per_request + position``, and
+        ``logits_row = first_rows[request] + position``.
+
+        ``first_rows`` are the sums, from 0 on, of how many logits rows the requests before have: one more entry than
+        there are requests. A position that its request does not have is skipped, as in `by_step`: drafts may be
+        trimmed on the device after the masks were laid out.
+
+        Raises:
+            BitmaskError: as `by_index`; fewer than one position per request.
+        """
+        if positions_per_request < 1:
+            raise BitmaskError(f"a request has at least one position, not {positions_per_request}")
+        return cls._of(
+            slots=slots,
+            first_rows=first_rows,
+            positions_per_request=positions_per_request,
+            mask_rows=mask_rows,
+            enabled=enabled,
+        )
+
+    @classmethod
+    def _of(cls, *, step: int = 0, positions_per_request: int = 1, **arrays: Integers | None) -> RowMapping:
+        tensors = {
+            name: flags(array) if name == "enabled" else integers(array, name)
+            for name, array in arrays.items()
+            if array is not None
+        }
+        per_job = {name: len(tensor) for name, tensor in tensors.items() if name != "first_rows"}
+        if len(set(per_job.values())) > 1:
+            raise BitmaskError(
+                "as many entries as jobs are needed in " + ", ".join(f"{name} ({n})" for name, n in per_job.items())
+            )
+        return cls(step=step, positions_per_request=positions_per_request, **tensors)
+
+    @property
+    def arrays(self) -> dict[str, torch.Tensor]:
+        """The arrays that are given, by name."""
+        named = {name: getattr(self, name) for name in ARRAYS}
+        return {name: array for name, array in named.items() if array is not None}
+
+    def to(self, device: torch.device) -> RowMapping:
+        """The mapping with its arrays on a device; itself, if they are there."""
+        arrays = self.arrays
+        if all(array.device == device for array in arrays.values()):
+            return self
+        moved = {name: array.to(device) for name, array in arrays.items()}
+        return RowMapping(step=self.step, positions_per_request=self.positions_per_request, **moved)
+
+    def jobs(self, mask_rows: int) -> int:
+        """How many jobs there are with so many mask rows."""
+        for array in (self.logits_rows, self.slots, self.mask_rows, self.enabled):
+            if array is not None:
+                return array.shape[0]
+        return mask_rows
+
+
+def integers(values: Integers, name: str) -> torch.Tensor:
+    """The values as a contiguous int32 tensor in one dimension, itself if it is one.
+
+    Raises:
+        BitmaskError: they are no integers in one dimension, or (in host memory) exceed 32 bits.
+    """
+    tensor = _tensor(values, name)
+    if tensor.dtype == torch.int32:
+        return tensor.contiguous()
+    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        raise BitmaskError(f"{name} must be integers, not {tensor.dtype}")
+    if tensor.device.type == "cpu" and tensor.numel():
+        least, most = torch.aminmax(tensor.to(torch.int64))
+        if least < INT32.min or most > INT32.max:
+            raise BitmaskError(f"{name} must fit 32 bits, not {int(least)} to {int(most)}")
+    return tensor.to(torch.int32).contiguous()
+
+
+def flags(values: Integers) -> torch.Tensor:
+    """The values as a contiguous bool tensor in one dimension: on where they are not 0.
+
+    Raises:
+        BitmaskError: they have another number of dimensions.
+    """
+    tensor = _tensor(values, "enabled")
+    return (tensor if tensor.dtype == torch.bool else tensor.ne(0)).contiguous()
+
+
+def _tensor(values: Integers, name: str) -> torch.Tensor:
+    try:
+        if isinstance(values, torch.Tensor):
+            tensor = values
+        elif isinstance(values, np.ndarray):
+            tensor = torch.from_numpy(np.ascontiguousarray(values))
+        else:
+            tensor = torch.tensor(list(values), dtype=None if len(values) else torch.int32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BitmaskError(f"{name} must be integers in one dimension: {error}") from error
+    if tensor.dim() != 1:
+        raise BitmaskError(f"{name} has one dimension, not {tensor.dim()}")
+    return tensor
