@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from grammar_backends.kernels import RowMapping, apply_token_bitmask
     from grammar_backends.plugins import PluginHost, default_host
     from grammar_backends.selection import Selection, explain, load_backend, select_backend, validate_spec
+    from grammar_backends.statistics import EngineStatistics, RequestStatistics
     from grammar_backends.tokenizers import load_vocabulary
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _HOMES = {
     "CompiledGrammar": "contract",
     "DraftLedger": "decoding",
     "DraftTree": "decoding",
+    "EngineStatistics": "statistics",
     "GrammarBackend": "contract",
     "GrammarKind": "contract",
     "GrammarOptions": "contract",
@@ -59,6 +61,7 @@ _HOMES = {
     "MaskRequest": "decoding",
     "PluginHost": "plugins",
     "RowMapping": "kernels",
+    "RequestStatistics": "statistics",
     "RowState": "decoding",
     "Selection": "selection",
     "StructuredOutputGrammar": "contract",
@@ -85,6 +88,7 @@ __all__ = [
     "CompiledGrammar",
     "DraftLedger",
     "DraftTree",
+    "EngineStatistics",
     "GrammarBackend",
     "GrammarKind",
     "GrammarOptions",
@@ -93,6 +97,7 @@ __all__ = [
     "MaskDescriptor",
     "MaskRequest",
     "PluginHost",
+    "RequestStatistics",
     "RowMapping",
     "RowState",
     "Selection",
