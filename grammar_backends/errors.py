@@ -9,6 +9,7 @@
     ├── BitmaskError (ValueError)        a bitmask or logits tensor has the wrong shape, dtype, device or layout
     ├── PluginError (RuntimeError)       a plugin breaks the rules of registration
     ├── BackendUnavailable (RuntimeError)  an unknown, blocked, failed or incompatible backend was named
+    ├── KernelError (RuntimeError)       the CUDA kernel cannot be compiled, loaded or launched
     ├── CompileError (RuntimeError)      the engine failed on a spec that should have compiled
     ├── ArtifactError (ValueError)       a serialised artifact cannot be used: compile instead
     └── GrammarError (RuntimeError)      a grammar is in its sticky error state (A19)
@@ -30,6 +31,7 @@ __all__ = [
     "DeadEnd",
     "GrammarBackendsError",
     "GrammarError",
+    "KernelError",
     "PluginError",
     "SpecError",
     "UnsupportedFeature",
@@ -145,6 +147,19 @@ class PluginError(GrammarBackendsError, RuntimeError):
 
 class BackendUnavailable(GrammarBackendsError, RuntimeError):
     """The backend that was named does not exist or cannot be used here; the message says why and what there is."""
+
+
+class KernelError(GrammarBackendsError, RuntimeError):
+    """The CUDA kernel cannot be compiled, loaded or launched, or a failure on the device came to light. The server is
+    at fault: its driver, its libraries, or an earlier kernel on the same device.
+
+    Attributes:
+        code: the number of the driver's or NVRTC's error, where there is one.
+    """
+
+    def __init__(self, message: str, *, code: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class CompileError(GrammarBackendsError, RuntimeError):

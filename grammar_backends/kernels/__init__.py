@@ -6,7 +6,10 @@
     call.py         prepare: validates into a Call; native_arguments: a Call as the C struct for native code
     apply.py        apply_token_bitmask: prepares, and runs the implementation for the device
     portable.py     the implementations in numpy and in torch
+    cuda/           the CUDA kernel and its launcher
+    stand_in/       the CUDA kernel's source on the host, behind a stand-in for the driver
     reference.py    one bit at a time: what they are all proven against
+    fuzz.py         random cases, on every implementation against the reference
 
 An implementation is a function of a `Call` that is not empty. A native one reads `native_arguments(call)`, an
 `Arguments` struct that is laid out as C does, either by value or by address; it resolves rows as `resolve_rows` does

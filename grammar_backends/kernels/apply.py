@@ -6,12 +6,17 @@ that.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
+from grammar_backends.errors import KernelError
+from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.call import Call, Tail, prepare
+from grammar_backends.kernels.cuda.launcher import apply_by_cuda
 from grammar_backends.kernels.mapping import Integers, RowMapping
 from grammar_backends.kernels.portable import apply_by_numpy, apply_by_torch
 
@@ -34,9 +39,39 @@ class Implementation(NamedTuple):
 
 def available_implementations() -> tuple[Implementation, ...]:
     """Every implementation that works on this machine, the one that is chosen for CPU tensors first."""
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    portable = [Implementation(f"torch on {device}", device, apply_by_torch) for device in devices]
-    return (Implementation("numpy", "cpu", apply_by_numpy), *portable)
+    found = [Implementation("numpy", "cpu", apply_by_numpy), Implementation("torch on cpu", "cpu", apply_by_torch)]
+    if _is_built():
+        found.append(Implementation("CUDA kernel on the host", "cpu", stand_in.apply_by_stand_in))
+    if torch.cuda.is_available():
+        found.append(Implementation("torch on cuda", "cuda", apply_by_torch))
+        if cuda_kernel_refusal() is None:
+            found.append(Implementation("CUDA kernel", "cuda", apply_by_cuda))
+    return tuple(found)
+
+
+@functools.cache
+def _is_built() -> bool:
+    try:
+        stand_in.launcher()
+    except KernelError:
+        return False
+    return True
+
+
+@functools.cache
+def cuda_kernel_refusal() -> str | None:
+    """Why CUDA tensors are left to torch, or None when they are not.
+
+    A build of torch for AMD calls its devices "cuda" too, and there is no CUDA kernel for them.
+    """
+    if torch.version.cuda is None:
+        return "torch is built without CUDA"
+    try:
+        logits = torch.zeros((1, 1), device="cuda")
+        apply_by_cuda(prepare(logits, torch.full((1, 1), -1, dtype=torch.int32, device="cuda")))
+    except KernelError as error:
+        return str(error)
+    return None
 
 
 def apply_token_bitmask(
@@ -78,6 +113,7 @@ def apply_token_bitmask(
             draft id to get the target's id, as in checkpoints of EAGLE-3. Other integers are converted at each call.
 
     Raises:
+        KernelError: the CUDA driver refuses the launch, or reports that an earlier kernel failed.
         BitmaskError: wrong dtype, device, number of dimensions or rows; a value in host memory that is out of range, or
             a logits row listed twice there (`RowMapping`). The logits are unchanged.
     """
@@ -93,7 +129,17 @@ def apply_token_bitmask(
     )
     if call.is_empty:
         return
-    if logits.device.type == "cpu":
-        apply_by_numpy(call)
-    else:
-        apply_by_torch(call)
+    _implementation_for(logits.device.type)(call)
+
+
+@functools.cache
+def _implementation_for(device_type: str) -> Callable[[Call], None]:
+    if device_type == "cpu":
+        return apply_by_numpy
+    if device_type == "cuda":
+        refusal = cuda_kernel_refusal()
+        if refusal is None:
+            return apply_by_cuda
+        if torch.version.cuda is not None:
+            warnings.warn(f"bitmasks are applied by torch, which is slower: {refusal}", RuntimeWarning, stacklevel=3)
+    return apply_by_torch

@@ -22,8 +22,11 @@ Tail: TypeAlias = Literal["mask", "keep"]
 MINUS_INFINITY = {torch.float32: 0xFF800000, torch.float16: 0xFC00, torch.bfloat16: 0xFF80}
 """The bits of -inf for each type of logits."""
 
-LIMIT = 2**31
-"""Sizes and ids lie below it. Offsets into the tensors are products of sizes and have 64 bits."""
+LIMIT = 2**30
+"""Sizes and ids lie below it, so that sums of two fit 32 bits. Offsets into the tensors have 64."""
+
+NOT_GIVEN = -1
+"""The size of an array that is not given, where an empty one means something else."""
 
 ONE_TO_ONE = RowMapping()
 
@@ -64,6 +67,7 @@ class Arguments(ctypes.Structure):
     rows, and a column into a bit of the mask, are those of `resolve_rows` and `apply_token_bitmask`.
     """
 
+    call: Call
     _fields_ = (
         ("logits", ctypes.c_void_p),  # of row 0, column 0
         ("bitmask", ctypes.c_void_p),  # uint32, of row 0, word 0
@@ -83,8 +87,8 @@ class Arguments(ctypes.Structure):
         ("mask_row_count", ctypes.c_int32),  # rows of the bitmask
         ("mask_bits", ctypes.c_int32),
         ("column_offset", ctypes.c_int32),
-        ("d2t_size", ctypes.c_int32),
-        ("first_rows_size", ctypes.c_int32),
+        ("d2t_size", ctypes.c_int32),  # -1: not given; 0 may be given, with a null pointer
+        ("first_rows_size", ctypes.c_int32),  # likewise
         ("step", ctypes.c_int32),
         ("positions_per_request", ctypes.c_int32),
         ("keep_tail", ctypes.c_int32),  # 0 or 1
@@ -123,7 +127,9 @@ def prepare(
     if tail not in ("mask", "keep"):
         raise BitmaskError(f"the tail is 'mask' or 'keep', not {tail!r}")
     if not 0 <= column_offset < LIMIT - logits.shape[1]:
-        raise BitmaskError(f"a column offset is 0 or more and ends below 2**31, which {column_offset} does not")
+        raise BitmaskError(
+            f"a column offset is 0 or more and the columns end below 2**30, which is not so with {column_offset}"
+        )
     if indices is not None:
         if rows is not None:
             raise BitmaskError("rows are mapped twice, by indices and by a RowMapping", hint="Pass one of them")
@@ -141,9 +147,9 @@ def prepare(
 
 
 def native_arguments(call: Call) -> Arguments:
-    """The call as native code takes it. The call must live until that code has read its arrays."""
+    """The call as native code takes it; its arrays live as long as the struct does."""
     logits, bitmask, rows = call.logits, call.bitmask, call.rows
-    return Arguments(
+    arguments = Arguments(
         logits.data_ptr(),
         bitmask.data_ptr(),
         _address(rows.logits_rows),
@@ -159,14 +165,16 @@ def native_arguments(call: Call) -> Arguments:
         bitmask.shape[0],
         call.mask_bits,
         call.column_offset,
-        0 if call.d2t is None else call.d2t.shape[0],
-        0 if rows.first_rows is None else rows.first_rows.shape[0],
+        NOT_GIVEN if call.d2t is None else call.d2t.shape[0],
+        NOT_GIVEN if rows.first_rows is None else rows.first_rows.shape[0],
         rows.step,
         rows.positions_per_request,
         call.keep_tail,
         logits.element_size(),
         MINUS_INFINITY[logits.dtype],
     )
+    arguments.call = call
+    return arguments
 
 
 def resolve_rows(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -216,7 +224,7 @@ def _check_tensors(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
     if logits.device != bitmask.device:
         raise BitmaskError(f"logits are on {logits.device}, the bitmask is on {bitmask.device}")
     if max(*logits.shape, bitmask.shape[0], bitmask.shape[1] * 32) >= LIMIT:
-        raise BitmaskError("no dimension may reach 2**31")
+        raise BitmaskError("every dimension must be below 2**30")
     if any(stride == 0 and size > 1 for stride, size in zip(logits.stride(), logits.shape, strict=True)):
         raise BitmaskError("several logits share one place in memory", hint="Pass a copy, not an expanded view")
 
@@ -263,8 +271,7 @@ def _check_values(call: Call, arrays: dict[str, torch.Tensor]) -> None:
                 raise BitmaskError(f"{name} holds {values.min()} to {values.max()}, and must hold {first} to {end - 1}")
     if call.jobs > 1:
         _, logits_rows, counts = resolve_rows(call)
-        listed = logits_rows[counts].numpy()
-        if np.unique(listed).size != listed.size:
+        if np.bincount(logits_rows[counts].numpy(), minlength=1).max() > 1:
             raise BitmaskError("a logits row is listed twice")
 
 

@@ -150,6 +150,11 @@ class RowMapping:
         named = {name: getattr(self, name) for name in ARRAYS}
         return {name: array for name, array in named.items() if array is not None}
 
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether every mask row goes to the row of its own number."""
+        return not self.arrays
+
     def to(self, device: torch.device) -> RowMapping:
         """The mapping with its arrays on a device; itself, if they are there."""
         arrays = self.arrays

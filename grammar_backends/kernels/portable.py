@@ -48,32 +48,43 @@ def _masked_columns(call: Call, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]  # whether torch types it depends on its version
 def apply_by_torch(call: Call) -> None:
-    """Look every column's bit up, for as many columns at once as fit; never waits for the device."""
+    """Unpack all mask rows, for as many columns at once as fit; never waits for the device."""
     row_count, columns = call.logits.shape
-    mask_rows, logits_rows, counts = resolve_rows(call)
-    words = call.bitmask.index_select(0, mask_rows.where(counts, 0))
-    logits_rows = logits_rows.where(counts, row_count)
+    words, hit_rows = call.bitmask, None
+    if not (call.rows.is_one_to_one and call.jobs == row_count):
+        mask_rows, logits_rows, counts = resolve_rows(call)
+        words = words.index_select(0, mask_rows.where(counts, 0))
+        hit_rows = logits_rows.where(counts, row_count)
     at_once = max(1, ELEMENTS_AT_ONCE // max(row_count, call.jobs))
     for start in range(0, columns, at_once):
         stop = min(start + at_once, columns)
         masked = _masked_on_device(call, words, start, stop)
-        # Several jobs may hit one row; those that are skipped hit one row more than there is.
-        hits = torch.zeros((row_count + 1, stop - start), dtype=torch.int32, device=words.device)
-        hits.index_add_(0, logits_rows, masked.to(torch.int32))
-        call.logits[:, start:stop].masked_fill_(hits[:row_count] > 0, float("-inf"))
+        if hit_rows is not None:
+            # Several jobs may hit one row; those that are skipped hit one row more than there is.
+            hits = torch.zeros((row_count + 1, stop - start), dtype=torch.int32, device=words.device)
+            masked = hits.index_add_(0, hit_rows, masked.to(torch.int32))[:row_count] > 0
+        call.logits[:, start:stop].masked_fill_(masked, float("-inf"))
 
 
 def _masked_on_device(call: Call, words: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     """Which of the columns from `start` to `stop` are masked, bool ``[jobs, stop - start]``."""
-    ids = torch.arange(start, stop, device=words.device) + call.column_offset
-    known = ids >= 0
-    if call.d2t is not None:
-        size = call.d2t.shape[0]
-        known = ids < size
-        ids = ids + call.d2t[ids.clamp(max=size - 1)] if size else ids
-    known = known & (ids >= 0) & (ids < call.mask_bits)
-    if not call.mask_bits:
-        return (~known if not call.keep_tail else known).expand(call.jobs, -1)
-    ids = ids.clamp(0, call.mask_bits - 1)
-    bits = words.index_select(1, ids >> 5) >> (ids & 31).to(torch.int32) & 1
-    return torch.where(known, bits == 0, not call.keep_tail)
+    masked = torch.full((call.jobs, stop - start), not call.keep_tail, device=words.device)
+    first, last = call.column_offset + start, call.column_offset + stop
+    if call.d2t is None:
+        last = min(last, call.mask_bits)
+        if first < last:
+            masked[:, : last - first] = _bits(words, first, last) == 0
+    elif call.mask_bits and first < call.d2t.shape[0]:
+        ids = torch.arange(first, min(last, call.d2t.shape[0]), device=words.device) + call.d2t[first:last]
+        known = (ids >= 0) & (ids < call.mask_bits)
+        ids = ids.where(known, 0)
+        bits = words.index_select(1, ids >> 5) >> (ids & 31).to(torch.int32) & 1
+        masked[:, : ids.shape[0]] = torch.where(known, bits == 0, not call.keep_tail)
+    return masked
+
+
+def _bits(words: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """The bits of the ids from `first` to `last`, one to an element."""
+    some = words[:, first // 32 : (last + 31) // 32]
+    shifts = torch.arange(32, dtype=torch.int32, device=words.device)
+    return (some.unsqueeze(-1) >> shifts & 1).flatten(1)[:, first % 32 :][:, : last - first]

@@ -1,0 +1,127 @@
+"""Chooses the kernel's entry point and grid for a call, and launches it on torch's current stream.
+
+A launch never waits and allocates nothing, so that it can be captured in a CUDA graph, once the device has run one
+before: the first call for a device compiles and loads.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+
+from grammar_backends.errors import KernelError
+from grammar_backends.kernels.call import Arguments, Call, native_arguments
+from grammar_backends.kernels.cuda.driver import Driver, Kernel
+from grammar_backends.kernels.cuda.nvrtc import images
+
+__all__ = ["Launcher", "apply_by_cuda", "launcher"]
+
+THREADS = 256
+CHUNK_BYTES = 16
+WORD_COLUMNS = 32
+MOST_ROWS_OF_BLOCKS = 65_535
+
+ENTRY_POINTS = (
+    "apply_packed_4_bytes_1_word",
+    "apply_packed_4_bytes_4_words",
+    "apply_packed_2_bytes_1_word",
+    "apply_packed_2_bytes_4_words",
+    "apply_strided_4_bytes",
+    "apply_strided_2_bytes",
+)
+
+BLOCKS_PER_MULTIPROCESSOR = 4
+"""How many blocks are resident at least: fewer rows than fill a device so are cut into smaller pieces."""
+
+
+class Device(NamedTuple):
+    """A device that is ready for launches."""
+
+    kernels: dict[str, Kernel]
+    multiprocessors: int
+
+
+class Launcher:
+    """Launches the kernel through a driver.
+
+    Args:
+        driver: the CUDA driver, or what stands in for it.
+        images: images of the kernel for a compute capability and a driver's version, the best first.
+    """
+
+    def __init__(self, driver: Driver, images: Callable[[tuple[int, int], int], Iterable[bytes]]) -> None:
+        self._driver = driver
+        self._images = images
+        self._devices: dict[int, Device] = {}
+        self._loaded: dict[tuple[int, int], dict[str, Kernel]] = {}
+        self._lock = threading.Lock()
+
+    def launch(self, arguments: Arguments, device: int, stream: int) -> None:
+        """Launch one call that is not empty.
+
+        Raises:
+            KernelError: the kernel cannot be compiled or loaded for the device, or be launched.
+        """
+        ready = self._devices.get(device) or self._make_ready(device)
+        name, grid = _entry_point(arguments, ready.multiprocessors)
+        self._driver.launch(ready.kernels[name], grid, THREADS, arguments, device, stream)
+
+    def _make_ready(self, device: int) -> Device:
+        with self._lock:
+            capability = self._driver.capability(device)
+            if capability not in self._loaded:
+                self._loaded[capability] = self._load(capability)
+            self._devices[device] = Device(self._loaded[capability], self._driver.multiprocessors(device))
+            return self._devices[device]
+
+    def _load(self, capability: tuple[int, int]) -> dict[str, Kernel]:
+        refusals = []
+        for image in self._images(capability, self._driver.version):
+            try:
+                return self._driver.load(image, ENTRY_POINTS)
+            except KernelError as error:
+                refusals.append(str(error))
+        raise KernelError(f"the driver takes no image of the kernel: {'; '.join(refusals)}")
+
+
+def _entry_point(arguments: Arguments, multiprocessors: int) -> tuple[str, tuple[int, int]]:
+    """The name of the entry point for a call, and how many blocks it gets."""
+    size, columns, jobs = arguments.element_size, arguments.column_count, arguments.jobs
+    lanes = CHUNK_BYTES // size
+    rows_of_blocks = min(jobs, MOST_ROWS_OF_BLOCKS)
+    reachable = columns + lanes - 1  # a row may begin anywhere in its first chunk
+    if arguments.d2t_size >= 0 or arguments.logits_column_stride != 1 or arguments.bitmask_word_stride != 1:
+        return f"apply_strided_{size}_bytes", (-(-reachable // (THREADS * lanes)), rows_of_blocks)
+    block_columns = THREADS * lanes  # with one word to a thread
+    blocks = -(-reachable // (4 * block_columns))
+    if blocks * jobs >= multiprocessors * BLOCKS_PER_MULTIPROCESSOR:
+        return f"apply_packed_{size}_bytes_4_words", (blocks, rows_of_blocks)
+    return f"apply_packed_{size}_bytes_1_word", (-(-reachable // block_columns), rows_of_blocks)
+
+
+@functools.cache
+def launcher() -> Launcher:
+    """The launcher of this process's CUDA driver.
+
+    Raises:
+        KernelError: there is no driver that fits.
+    """
+    return Launcher(Driver(), images)
+
+
+def apply_by_cuda(call: Call) -> None:
+    """Apply on the current stream of the device where the tensors are.
+
+    Raises:
+        KernelError: the kernel cannot be compiled, loaded or launched.
+    """
+    device = call.logits.device.index
+    launcher().launch(native_arguments(call), device, _current_stream(device))
+
+
+def _current_stream(device: int) -> int:
+    return torch.cuda.current_stream(device).cuda_stream

@@ -1,0 +1,173 @@
+"""The source of the CUDA kernel, run on the host through the launcher and a stand-in for the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from grammar_backends.errors import KernelError
+from grammar_backends.kernels.apply import Implementation, available_implementations
+from grammar_backends.kernels.call import Arguments, native_arguments, prepare
+from grammar_backends.kernels.cuda.driver import Driver
+from grammar_backends.kernels.cuda.launcher import Launcher
+from grammar_backends.kernels.cuda.nvrtc import SOURCE
+from grammar_backends.kernels.stand_in import ANY_IMAGE, apply_by_stand_in
+
+from .conftest import StandIn
+
+VOCABULARY = 128_256
+WORDS = VOCABULARY // 32
+
+MAP_NORESERVE = 0x4000
+"""Linux's flag for memory that is not set aside; the mmap module names it from Python 3.13 on."""
+
+
+def aligned(rows: int, columns: int, dtype: torch.dtype, phase: int = 0) -> torch.Tensor:
+    """Logits whose first row lies so many elements behind a boundary of 16 bytes."""
+    flat = torch.zeros(rows * columns + 16, dtype=dtype)
+    start = (-flat.data_ptr() % 16) // flat.element_size() + phase
+    return flat[start : start + rows * columns].view(rows, columns)
+
+
+def mask_of(word: int, rows: int = 1) -> torch.Tensor:
+    return aligned(rows, WORDS, torch.float32).view(torch.int32).fill_(word)
+
+
+def test_h6_the_kernel_on_the_host_is_among_what_the_suite_proves(stand_in_driver: StandIn) -> None:
+    assert "CUDA kernel on the host" in [each.name for each in available_implementations()]
+
+
+def test_h_the_struct_is_laid_out_as_the_kernel_reads_it(stand_in_driver: StandIn) -> None:
+    assert stand_in_driver.library.standInArgumentsSize() == ctypes.sizeof(Arguments)
+
+
+def test_h_the_source_includes_nothing_and_has_no_floating_point() -> None:
+    code = [line.split("//")[0] for line in SOURCE.read_text().splitlines()]
+    assert not [line for line in code if "#include" in line or "float" in line or "double" in line or "half" in line]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("phase", [0, 1, 3])
+def test_h_masked_logits_are_stored_sixteen_bytes_at_a_time_at_any_alignment(
+    stand_in_driver: StandIn, dtype: torch.dtype, phase: int
+) -> None:
+    logits = aligned(1, VOCABULARY, dtype, phase)
+    launch = stand_in_driver.apply(logits, mask_of(0))
+    lanes = 16 // logits.element_size()
+    assert logits.isinf().all()
+    assert launch.wide_stores == VOCABULARY // lanes - (phase > 0)
+    assert launch.stores == (lanes if phase else 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_h_words_of_ones_cost_the_load_of_the_mask_alone(
+    stand_in_driver: StandIn, dtype: torch.dtype, rows: int
+) -> None:
+    logits = aligned(rows, VOCABULARY, dtype)
+    launch = stand_in_driver.apply(logits, mask_of(-1, rows))
+    assert not logits.any()
+    assert launch.stores == launch.wide_stores == 0
+    sharers = 32 // (16 // logits.element_size())
+    assert launch.loads + 4 * launch.wide_loads == rows * WORDS * sharers
+
+
+def test_h_many_rows_read_the_mask_sixteen_bytes_at_a_time(stand_in_driver: StandIn) -> None:
+    launch = stand_in_driver.apply(aligned(64, VOCABULARY, torch.float32), mask_of(-1, 64))
+    assert launch.loads == 0
+    assert launch.wide_loads > 0
+
+
+def test_h_more_rows_than_a_grid_has(stand_in_driver: StandIn) -> None:
+    logits, bitmask = torch.zeros((70_001, 32), dtype=torch.float16), torch.zeros((70_001, 1), dtype=torch.int32)
+    launch = stand_in_driver.apply(logits, bitmask)
+    assert logits.isinf().all()
+    assert launch.rows_of_blocks == 65_535
+    assert launch.wide_stores == 70_001 * 4
+
+
+def test_h_offsets_beyond_32_bits(stand_in_driver: StandIn) -> None:
+    row = 17_001
+    assert row * VOCABULARY > 2**31
+    # Memory of which only the touched pages exist.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    pages = mmap.mmap(-1, (row + 1) * VOCABULARY * 4, flags=flags)
+    logits = torch.from_numpy(np.frombuffer(pages, np.float32)).view(row + 1, VOCABULARY)
+    apply_by_stand_in(prepare(logits, mask_of(-2), indices=[row]))
+    assert logits[row].isinf().nonzero().flatten().tolist() == list(range(0, VOCABULARY, 32))
+
+
+def test_h_a_fault_on_the_device_is_a_kernel_error(stand_in_driver: StandIn) -> None:
+    logits = torch.zeros((2, 64))
+    arguments = native_arguments(prepare(logits, torch.zeros((2, 2), dtype=torch.int32)))
+    arguments.logits = logits.data_ptr() + 2  # no logit begins there
+    with pytest.raises(KernelError, match=r"a store of 16 bytes beside the logits .* by thread") as fault:
+        stand_in_driver.launcher().launch(arguments, 0, 0)
+    assert fault.value.code == 700
+    assert not logits.any()
+
+
+def test_h_the_launch_goes_to_the_device_and_stream_of_the_logits(stand_in_driver: StandIn) -> None:
+    launcher, arguments = stand_in_driver.launcher(), native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    for device, stream in ((1, 0x1234), (0, 0x5678), (1, 0)):
+        launcher.launch(arguments, device, stream)
+        launch = stand_in_driver.last_launch()
+        assert (launch.device, launch.stream or 0) == (device, stream)
+
+
+def test_h_a_thread_keeps_the_context_it_had_and_gets_one_where_it_had_none(stand_in_driver: StandIn) -> None:
+    context = stand_in_driver.library.standInCurrentContext
+    context.restype = ctypes.c_void_p
+    launcher, arguments = stand_in_driver.launcher(), native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    seen: list[tuple[int, int, int]] = []
+
+    def launches() -> None:
+        before = context()
+        launcher.launch(arguments, 1, 0)
+        first = context()
+        launcher.launch(arguments, 0, 0)
+        seen.append((before, first, context()))
+
+    threads = [threading.Thread(target=launches) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4
+    for before, first, last in seen:
+        assert before is None
+        assert first is not None
+        assert last == first
+
+
+def test_h_an_unknown_device_and_an_image_that_is_none_are_kernel_errors(stand_in_driver: StandIn) -> None:
+    arguments = native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    with pytest.raises(KernelError, match="invalid device ordinal") as unknown:
+        stand_in_driver.launcher().launch(arguments, 7, 0)
+    assert unknown.value.code == 101
+    broken = Launcher(Driver(str(stand_in_driver.path)), lambda capability, version: [b"not an image"])
+    with pytest.raises(KernelError, match="takes no image of the kernel: cuLibraryLoadData failed"):
+        broken.launch(arguments, 0, 0)
+
+
+def test_h_an_image_that_the_driver_refuses_gives_way_to_the_next(stand_in_driver: StandIn) -> None:
+    launcher = Launcher(Driver(str(stand_in_driver.path)), lambda capability, version: [b"not an image", ANY_IMAGE])
+    logits = torch.zeros(1, 8)
+    launcher.launch(native_arguments(prepare(logits, mask_of(0))), 0, 0)
+    assert logits.isinf().all()
+
+
+def test_h_no_driver_is_a_kernel_error() -> None:
+    with pytest.raises(KernelError, match="no CUDA driver"):
+        Driver("libthere-is-none.so")
+
+
+def test_h6_implementations_are_named_once() -> None:
+    names = [each.name for each in available_implementations()]
+    assert len(set(names)) == len(names)
+    assert all(isinstance(each, Implementation) for each in available_implementations())
