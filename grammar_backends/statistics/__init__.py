@@ -7,9 +7,9 @@ request.
 from grammar_backends.statistics.engine import EngineSnapshot, EngineStatistics, Family, Histogram, Sample
 from grammar_backends.statistics.logs import FailureLog
 from grammar_backends.statistics.requests import (
-    CacheOutcome,
     CompileStatistics,
     DecodeCounters,
+    GrammarSource,
     RequestRecorder,
     RequestStatistics,
     SkippedBackend,
@@ -17,13 +17,13 @@ from grammar_backends.statistics.requests import (
 )
 
 __all__ = [
-    "CacheOutcome",
     "CompileStatistics",
     "DecodeCounters",
     "EngineSnapshot",
     "EngineStatistics",
     "FailureLog",
     "Family",
+    "GrammarSource",
     "Histogram",
     "RequestRecorder",
     "RequestStatistics",

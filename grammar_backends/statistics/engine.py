@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grammar_backends.statistics.requests import CacheOutcome, RequestRecorder, RequestStatistics, Termination
+from grammar_backends.statistics.requests import RequestRecorder, RequestStatistics, Termination
 
 __all__ = ["FAMILIES", "EngineSnapshot", "EngineStatistics", "Family", "Histogram", "Sample"]
 
@@ -50,7 +50,9 @@ FAMILIES = {
     for family in (
         Family("requests", "counter", ("backend", "kind", "termination"), "Requests that ended, by how they ended."),
         Family("errors", "counter", ("backend", "error"), "Requests that failed, by the type of their error."),
-        Family("compilations", "counter", ("backend", "kind", "cache"), "Grammars asked for, by where they came from."),
+        Family(
+            "compilations", "counter", ("backend", "kind", "source"), "Grammars asked for, by where they came from."
+        ),
         Family("compile_seconds", "histogram", ("backend", "kind"), "What compiling a grammar took."),
         Family("queue_seconds", "histogram", ("backend",), "How long a grammar waited for a worker."),
         Family("compile_timeouts", "counter", ("backend",), "Compilations that ran out of time."),
@@ -194,10 +196,10 @@ class EngineStatistics:
             if request.error is not None:
                 self._count("errors", (backend, request.error))
             if compilation is not None:
-                self._count("compilations", (backend, kind, compilation.cache.value))
+                self._count("compilations", (backend, kind, compilation.source))
                 self._count("compile_timeouts", (backend,), compilation.timeouts)
                 self._spread("queue_seconds", (backend,), compilation.queue_seconds)
-                if compilation.cache is CacheOutcome.MISS:
+                if compilation.source == "compiled":
                     self._spread("compile_seconds", (backend, kind), compilation.compile_seconds)
                 for skipped in compilation.skipped:
                     self._count("skipped_backends", (skipped.backend, skipped.keyword))

@@ -60,7 +60,7 @@ def _attributes(request: RequestStatistics) -> dict[str, AttributeValue]:
             "grammar.backend": compilation.backend,
             "grammar.kind": compilation.kind,
             "grammar.digest": compilation.digest,
-            "grammar.cache": compilation.cache.value,
+            "grammar.source": compilation.source,
             "grammar.timeouts": compilation.timeouts,
         }
     return {name: value for name, value in found.items() if value is not None}

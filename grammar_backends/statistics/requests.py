@@ -10,14 +10,14 @@ import enum
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from grammar_backends.contract import JSON, GrammarKind, GrammarSpec
 
 __all__ = [
-    "CacheOutcome",
     "CompileStatistics",
     "DecodeCounters",
+    "GrammarSource",
     "RequestRecorder",
     "RequestStatistics",
     "SkippedBackend",
@@ -28,16 +28,9 @@ TREE_TIMES = 256
 """Times of draft trees that one request keeps, the latest ones: its memory must not grow with its text (A33)."""
 
 
-class CacheOutcome(enum.Enum):
-    """Where a request's grammar came from."""
-
-    HIT = "hit"
-    DISK_HIT = "disk_hit"
-    MISS = "miss"
-    JOINED = "joined"
-    """Another request's compilation of the same spec was under way."""
-    FAILED_HIT = "failed_hit"
-    """The spec had failed before, and the failure was remembered."""
+GrammarSource = Literal["compiled", "joined", "memory", "disk", "failed before"]
+"""Where a request's grammar came from: compiled for it (a miss), joined to a compilation that was under way, from one
+of the caches (a hit), or not at all, since the same spec had failed before."""
 
 
 class Termination(enum.Enum):
@@ -78,7 +71,7 @@ class CompileStatistics:
         digest: the key of the spec, which no text can be read from.
         characters: length of the spec's canonical text.
         schemas: JSON schemas in the spec.
-        cache: where the grammar came from.
+        source: where the grammar came from.
         queue_seconds: from submission until a worker took it up.
         compile_seconds: the compilation itself; 0 where there was none.
         timeouts: attempts that ran out of time.
@@ -90,7 +83,7 @@ class CompileStatistics:
     digest: str
     characters: int
     schemas: int
-    cache: CacheOutcome
+    source: GrammarSource
     queue_seconds: float = 0.0
     compile_seconds: float = 0.0
     timeouts: int = 0
@@ -101,7 +94,7 @@ class CompileStatistics:
         cls,
         spec: GrammarSpec,
         backend: str,
-        cache: CacheOutcome,
+        source: GrammarSource,
         *,
         queue_seconds: float = 0.0,
         compile_seconds: float = 0.0,
@@ -115,7 +108,7 @@ class CompileStatistics:
             spec.key,
             len(spec.text),
             _count_schemas(spec),
-            cache,
+            source,
             queue_seconds,
             compile_seconds,
             timeouts,
@@ -194,8 +187,7 @@ class RequestStatistics:
             "compilation_time": compilation.compile_seconds if compilation else None,
             "schema_count": compilation.schemas if compilation else None,
             "ebnf_size": compilation.characters if compilation else None,
-            "is_cache_hit": compilation is not None
-            and compilation.cache in (CacheOutcome.HIT, CacheOutcome.DISK_HIT, CacheOutcome.FAILED_HIT),
+            "is_cache_hit": compilation is not None and compilation.source in ("memory", "disk", "failed before"),
             "is_grammar_aborted": self.termination in (Termination.ABORTED, Termination.FAILED),
             "tree_traversal_time": list(self.decoding.tree_seconds),
             "dispatch_type": compilation.kind if compilation else None,

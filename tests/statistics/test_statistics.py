@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from dataclasses import FrozenInstanceError
+from typing import get_args
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -17,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from grammar_backends import GrammarSpec, load_backend, load_vocabulary
 from grammar_backends.errors import CompileError, DeadEnd, GrammarBackendsError, SpecError
 from grammar_backends.statistics import (
-    CacheOutcome,
     CompileStatistics,
     EngineStatistics,
     FailureLog,
+    GrammarSource,
     RequestStatistics,
     SkippedBackend,
     Termination,
@@ -37,7 +38,7 @@ def finished(statistics: EngineStatistics, error: BaseException | None = None) -
     """A request with something of everything."""
     recorder = statistics.start("r1")
     recorder.compilation = CompileStatistics.of(
-        SPEC, "guidance", CacheOutcome.MISS, queue_seconds=0.5, compile_seconds=2.0, timeouts=1, skipped=[SKIPPED]
+        SPEC, "guidance", "compiled", queue_seconds=0.5, compile_seconds=2.0, timeouts=1, skipped=[SKIPPED]
     )
     counters = recorder.decoding
     counters.rows_filled += 5
@@ -96,12 +97,12 @@ def test_e15_every_field_of_sglang_is_filled() -> None:
     }
 
 
-@pytest.mark.parametrize("cache", CacheOutcome)
-def test_e15_a_cache_hit_is_one_from_memory_or_disk(cache: CacheOutcome) -> None:
+@pytest.mark.parametrize("source", get_args(GrammarSource))
+def test_e15_a_cache_hit_is_what_a_cache_answered(source: GrammarSource) -> None:
     statistics = EngineStatistics()
     recorder = statistics.start("r1")
-    recorder.compilation = CompileStatistics.of(SPEC, "xgrammar", cache)
-    hit = cache in (CacheOutcome.HIT, CacheOutcome.DISK_HIT, CacheOutcome.FAILED_HIT)
+    recorder.compilation = CompileStatistics.of(SPEC, "xgrammar", source)
+    hit = source not in ("compiled", "joined")
     assert statistics.finish(recorder, Termination.STOPPED).grammar_stats()["is_cache_hit"] is hit
 
 
@@ -135,7 +136,7 @@ TAGS = {
     ids=str,
 )
 def test_e15_schemas_are_counted_in_tags_too_and_their_inside_is_not(spec: GrammarSpec, schemas: int) -> None:
-    assert CompileStatistics.of(spec, "xgrammar", CacheOutcome.MISS).schemas == schemas
+    assert CompileStatistics.of(spec, "xgrammar", "compiled").schemas == schemas
 
 
 def test_k2_an_engine_adds_its_requests_up() -> None:
@@ -146,7 +147,7 @@ def test_k2_an_engine_adds_its_requests_up() -> None:
     assert snapshot.value("requests") == 2
     assert snapshot.value("requests", termination="failed") == 1
     assert snapshot.value("errors", backend="guidance", error="DeadEnd") == 1
-    assert snapshot.value("compilations", cache="miss") == 2
+    assert snapshot.value("compilations", source="compiled") == 2
     assert snapshot.value("compile_timeouts") == 2
     assert snapshot.value("skipped_backends", backend="xgrammar", keyword="uniqueItems") == 2
     assert snapshot.histogram("compile_seconds").total == 4.0
@@ -204,7 +205,7 @@ def test_k2_what_clients_send_does_not_grow_an_engine() -> None:
     for number in range(10 * LABEL_LIMIT):
         recorder = statistics.start("r")
         skipped = [SkippedBackend("xgrammar", "", f"x-{number}")]
-        recorder.compilation = CompileStatistics.of(SPEC, "guidance", CacheOutcome.MISS, skipped=skipped)
+        recorder.compilation = CompileStatistics.of(SPEC, "guidance", "compiled", skipped=skipped)
         statistics.finish(recorder, Termination.STOPPED)
     snapshot = statistics.snapshot()
     (samples,) = [samples for family, samples in snapshot.families if family.name == "skipped_backends"]
@@ -283,7 +284,7 @@ def test_k2_spans_cover_queue_and_compilation_and_name_the_error() -> None:
     assert queue.parent.span_id == compilation.parent.span_id == whole.context.span_id
     assert whole.status.description == "DeadEnd"
     assert whole.attributes["grammar.digest"] == SPEC.key
-    assert whole.attributes["grammar.cache"] == "miss"
+    assert whole.attributes["grammar.source"] == "compiled"
     assert "grammar.gate_step" not in whole.attributes
 
 

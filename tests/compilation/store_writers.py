@@ -1,0 +1,85 @@
+"""Processes that write to one store, for tests: run as ``python store_writers.py TASK DIRECTORY``.
+
+The bytes of an entry follow from its key, so that any reader can tell whether they are right.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from grammar_backends.compilation.store import ArtifactStore
+
+KEYS = [f"{number:064x}" for number in range(24)]
+KILLS = 200
+MAX_BYTES = 1 << 20
+
+
+def data_of(key: str) -> bytes:
+    """Up to 100 kB that do not compress, and are right for this key only."""
+    rng = random.Random(key)
+    return rng.randbytes(rng.randrange(100_000))
+
+
+def check_all(store: ArtifactStore) -> int:
+    """Read every key, and return how many are there."""
+    found = 0
+    for key in KEYS:
+        data = store.get(key)
+        if data is not None and data != data_of(key):
+            raise AssertionError(f"{key} holds {len(data)} wrong bytes")
+        found += data is not None
+    return found
+
+
+def write_for_ever(store: ArtifactStore, rng: random.Random) -> None:
+    while True:
+        key = rng.choice(KEYS)
+        store.put(key, data_of(key))
+
+
+def report(*figures: int) -> None:
+    sys.stdout.write(" ".join(map(str, figures)))
+
+
+def kill_writers(directory: Path) -> None:
+    """Kill a writer in the midst of its work, again and again; report how often it left an unfinished file."""
+    store, rng, unfinished = ArtifactStore(directory), random.Random(0), 0
+    for number in range(KILLS):
+        pid = os.fork()
+        if not pid:
+            write_for_ever(ArtifactStore(directory), random.Random(number))
+        time.sleep(rng.uniform(0, 0.01))  # any moment will do
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        left = list(directory.glob(".*.writing"))
+        unfinished += bool(left)
+        for path in left:
+            path.unlink()
+        check_all(store)
+    report(unfinished, check_all(store), store.damaged)
+
+
+def work_at_once(directory: Path) -> None:
+    """Write, read and remove in a store that is too small for everything, beside others that do the same."""
+    rng, store = random.Random(os.getpid()), ArtifactStore(directory, max_bytes=MAX_BYTES)
+    for _ in range(300):
+        key = rng.choice(KEYS)
+        task = rng.random()
+        if task < 0.5:
+            store.put(key, data_of(key))
+        elif task < 0.9:
+            data = store.get(key)
+            if data is not None and data != data_of(key):
+                raise AssertionError(f"{key} holds {len(data)} wrong bytes")
+        else:
+            store.remove(key)
+    report(store.evictions, check_all(store), store.damaged)
+
+
+if __name__ == "__main__":
+    {"kill_writers": kill_writers, "work_at_once": work_at_once}[sys.argv[1]](Path(sys.argv[2]))
