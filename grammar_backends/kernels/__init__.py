@@ -6,6 +6,7 @@
     call.py         prepare: validates into a Call; native_arguments: a Call as the C struct for native code
     apply.py        apply_token_bitmask: prepares, and runs the implementation for the device
     portable.py     the implementations in numpy and in torch
+    compiled.py     the implementation in compiled code for CPUs (apply_cpu.c), where it was built
     cuda/           the CUDA kernel and its launcher
     stand_in/       the CUDA kernel's source on the host, behind a stand-in for the driver
     reference.py    one bit at a time: what they are all proven against

@@ -16,11 +16,12 @@ import torch
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.call import Call, Tail, prepare
+from grammar_backends.kernels.compiled import apply_compiled, why_not_compiled
 from grammar_backends.kernels.cuda.launcher import apply_by_cuda
 from grammar_backends.kernels.mapping import Integers, RowMapping
 from grammar_backends.kernels.portable import apply_by_numpy, apply_by_torch
 
-__all__ = ["Implementation", "apply_token_bitmask", "available_implementations"]
+__all__ = ["Implementation", "apply_token_bitmask", "available_implementations", "missing_implementations"]
 
 
 class Implementation(NamedTuple):
@@ -39,7 +40,8 @@ class Implementation(NamedTuple):
 
 def available_implementations() -> tuple[Implementation, ...]:
     """Every implementation that works on this machine, the one that is chosen for CPU tensors first."""
-    found = [Implementation("numpy", "cpu", apply_by_numpy), Implementation("torch on cpu", "cpu", apply_by_torch)]
+    found = [] if why_not_compiled() else [Implementation("compiled", "cpu", apply_compiled)]
+    found += [Implementation("numpy", "cpu", apply_by_numpy), Implementation("torch on cpu", "cpu", apply_by_torch)]
     if _is_built():
         found.append(Implementation("CUDA kernel on the host", "cpu", stand_in.apply_by_stand_in))
     if torch.cuda.is_available():
@@ -47,6 +49,13 @@ def available_implementations() -> tuple[Implementation, ...]:
         if cuda_kernel_refusal() is None:
             found.append(Implementation("CUDA kernel", "cuda", apply_by_cuda))
     return tuple(found)
+
+
+def missing_implementations() -> dict[str, str]:
+    """The implementations in native code that do not work on this machine, by name, each with the reason."""
+    no_device = None if torch.cuda.is_available() else "torch finds no CUDA device"
+    reasons = {"compiled": why_not_compiled(), "CUDA kernel": no_device or cuda_kernel_refusal()}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 @functools.cache
@@ -135,7 +144,7 @@ def apply_token_bitmask(
 @functools.cache
 def _implementation_for(device_type: str) -> Callable[[Call], None]:
     if device_type == "cpu":
-        return apply_by_numpy
+        return apply_by_numpy if why_not_compiled() else apply_compiled
     if device_type == "cuda":
         refusal = cuda_kernel_refusal()
         if refusal is None:

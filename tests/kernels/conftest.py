@@ -1,9 +1,12 @@
-"""The CUDA kernel on the host: built once, for the tests of this folder."""
+"""Native code built for the tests of this folder: the CUDA kernel on the host, and the CPU path with any flags."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -12,8 +15,13 @@ import torch
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.call import native_arguments, prepare
+from grammar_backends.kernels.compiled import SOURCE
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import Launcher
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BuildLibrary = Callable[..., Path]
 
 
 class Launch(ctypes.Structure):
@@ -58,3 +66,29 @@ def stand_in_driver() -> StandIn:
     except KernelError as error:
         pytest.skip(str(error))
     return StandIn(path, ctypes.CDLL(str(path)))
+
+
+@pytest.fixture(scope="session")
+def build_hook() -> ModuleType:
+    """``hatch_build.py``, which no package holds."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def build_library(build_hook: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> BuildLibrary:
+    """Compiles ``apply_cpu.c`` with flags, by default as it is installed; skips where there is no compiler for it."""
+
+    def build(*flags: str) -> Path:
+        library: Path = tmp_path_factory.mktemp("library") / "library.so"
+        try:
+            build_hook.compile_library(SOURCE, library, flags)
+        except build_hook.CompileFailure as failure:
+            pytest.skip(str(failure))
+        return library
+
+    return build
