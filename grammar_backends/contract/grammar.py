@@ -198,7 +198,19 @@ class GrammarMaker(Protocol):
 
 @runtime_checkable
 class BatchFiller(Protocol):
-    """Optional for an engine's adapter: fills the rows of many matchers in one native call."""
+    """Optional for an engine's adapter: fills the rows of many matchers in one native call.
+
+    Several threads may call it at once, each with other matchers and other rows.
+
+    Optional methods:
+        ``fill_drafts(matchers, bitmask, rows, drafts) -> Sequence[int]``: for each matcher its row, and behind it one
+        for each of its drafts, text tokens all, up to the first illegal one. Returns how many are legal, or -1 where
+        the caller has to find out by the other methods. Every matcher is afterwards as it was.
+        ``fill_tree(matcher, bitmask, row, tokens, first_child, next_sibling) -> None``: the row of each node of a
+        tree of drafts, ``row + node``, node 0 being the matcher's own state; the links are -1 where there is none.
+        The row of a node is zero when its token has no bit in its parent's. The matcher is afterwards as it was. Only
+        for an engine whose rows are "full".
+    """
 
     def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """As `Matcher.fill_row` of each matcher on its row, stop bits included.
@@ -214,6 +226,8 @@ class Grammar:
     Attributes:
         words: int32 words in the rows that it fills.
         batch: who can fill its row together with others, and the matcher to hand over; None while it must fill alone.
+            Not None also means that its rows after text tokens are the matcher's, and that it has the vocabulary's own
+            stop tokens. A grammar that wraps another may hand on the other's while that is true of itself.
     """
 
     __slots__ = (

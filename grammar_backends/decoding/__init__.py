@@ -10,11 +10,12 @@ from grammar_backends.decoding.drafts import (
     trim_drafts,
     verify_in_sequence,
 )
-from grammar_backends.decoding.layout import MaskBatch, MaskDescriptor, RequestReport, RowMapping, RowState
+from grammar_backends.decoding.layout import ApplyJobs, MaskBatch, MaskDescriptor, RequestReport, RowState
 from grammar_backends.decoding.ledger import DraftLedger
 from grammar_backends.decoding.trees import DraftTree
 
 __all__ = [
+    "ApplyJobs",
     "BitmaskBuilder",
     "Commit",
     "CommitReason",
@@ -25,7 +26,6 @@ __all__ = [
     "MaskDescriptor",
     "MaskRequest",
     "RequestReport",
-    "RowMapping",
     "RowState",
     "TrimmedDrafts",
     "commit_tokens",

@@ -41,7 +41,7 @@ def fill_bitmasks(
     for needed in words:
         check_rows(view, rows, needed)
     alone: list[int] = []
-    for filler, members, matchers in _together(grammars):
+    for filler, members, matchers in by_filler(grammars):
         if filler is None:
             alone += members
             continue
@@ -51,14 +51,8 @@ def fill_bitmasks(
         except Exception:  # whose fault it was shows when they are filled one by one
             alone += members
         else:
-            # Most rows that allow something show it in one word.
             one_of_them = cast("Grammar", grammars[members[0]])  # nothing else fills by a native call
-            shown = view.array[:, one_of_them.usual_id >> 5].tolist()
-            alone += [
-                index
-                for index, row in zip(members, targets, strict=True)
-                if not shown[row] and view.rows[row].memory == view.zeros
-            ]
+            alone += [members[place] for place in empty_rows(view, targets, one_of_them.usual_id)]
     outcomes: list[FillOutcome] = [None] * len(grammars)
     for index in alone:
         try:
@@ -72,7 +66,7 @@ def fill_bitmasks(
 Group = tuple[BatchFiller | None, Sequence[int], Sequence[Matcher]]
 
 
-def _together(grammars: Sequence[StructuredOutputGrammar]) -> list[Group]:
+def by_filler(grammars: Sequence[Any]) -> list[Group]:
     """Places in `grammars`, and matchers, by the engine that fills them together; under None those that fill alone."""
     batches: list[tuple[BatchFiller, Matcher] | None] = [getattr(grammar, "batch", None) for grammar in grammars]
     first = batches[0] if batches else None
@@ -88,3 +82,12 @@ def _together(grammars: Sequence[StructuredOutputGrammar]) -> list[Group]:
         if batch is not None:
             of_group.append(batch[1])
     return [(filler, members, of_group) for filler, (members, of_group) in groups.items()]
+
+
+def empty_rows(view: Bitmask, rows: Sequence[int], usual_id: int) -> list[int]:
+    """Places in `rows` of those without any bit; most that have some show it near `usual_id`."""
+    shown = view.array[rows, usual_id >> 5].tolist()
+    if 0 not in shown:
+        return []
+    zeros = view.zeros
+    return [place for place, row in enumerate(rows) if not shown[place] and view.rows[row].memory == zeros]

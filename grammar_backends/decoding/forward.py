@@ -1,68 +1,19 @@
 """One request's rows: its grammar is rolled forward over the drafts, row by row, and back again (F7, G8).
 
-Every grammar can go this way; the builder takes a shorter one where an engine has it.
+Every grammar can go this way; `native` is the shorter one that some engines have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from grammar_backends.contract import BitmaskTensor, StructuredOutputGrammar
+from grammar_backends.contract import StructuredOutputGrammar
+from grammar_backends.decoding.canvas import Canvas
 from grammar_backends.decoding.layout import RowState
 from grammar_backends.decoding.trees import DraftTree
-from grammar_backends.errors import DeadEnd, GrammarError
+from grammar_backends.errors import DeadEnd
 
-__all__ = ["Canvas", "roll_over_chain", "roll_over_tree"]
-
-
-@dataclass(frozen=True, slots=True)
-class Canvas:
-    """The rows that a builder writes, and what each is.
-
-    Attributes:
-        tensor: the bitmask as grammars take it.
-        array: the same memory, int32 ``[rows, words]``.
-        states: a `RowState` for each row.
-        opens_terminated: rows of terminated grammars are all ones instead of stop tokens only (F9).
-    """
-
-    tensor: BitmaskTensor
-    array: NDArray[np.int32]
-    states: bytearray
-    opens_terminated: bool
-
-    def fill(self, grammar: StructuredOutputGrammar, row: int) -> None:
-        """Write what may come next. Raises GrammarError (A14, A19)."""
-        terminated = grammar.is_terminated()
-        if terminated and self.opens_terminated:
-            self.array[row] = -1
-            constrains = True
-        else:
-            constrains = grammar.fill_bitmask(self.tensor, row)
-        if terminated:
-            self.states[row] = RowState.TERMINATED
-        else:
-            self.states[row] = RowState.CONSTRAINED if constrains else RowState.UNCONSTRAINED
-
-    def repeat(self, source: int, row: int, state: RowState = RowState.UNREACHABLE) -> None:
-        """Make a row that no verification may reach as strict as the last one that it may (F8)."""
-        self.array[row] = self.array[source]
-        self.states[row] = state
-
-    def open(self, first: int, end: int, state: RowState) -> None:
-        """Write all ones."""
-        self.array[first:end] = -1
-        self.states[first:end] = bytes([state]) * (end - first)
-
-    def close(self, first: int, end: int, error: GrammarError) -> None:
-        """No bit in any row of a request that must be failed (F2)."""
-        self.array[first:end] = 0
-        state = RowState.DEAD if isinstance(error, DeadEnd) else RowState.FAILED
-        self.states[first:end] = bytes([state]) * (end - first)
+__all__ = ["roll_over_chain", "roll_over_tree"]
 
 
 def roll_over_chain(
@@ -94,7 +45,7 @@ def roll_over_tree(
         GrammarError: the engine failed; the rows are in no particular state.
     """
     end = first + len(tree.tokens)
-    return _Roll(grammar, request_id, canvas, first, end, tree.tokens, tree.parents).run(tree.walk())
+    return _Roll(grammar, request_id, canvas, first, end, tree.tokens, tree.parents).run(tree.walk)
 
 
 class _Roll:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from grammar_backends.errors import GrammarError
 
-__all__ = ["MaskBatch", "MaskDescriptor", "RequestReport", "RowMapping", "RowState"]
+__all__ = ["ApplyJobs", "MaskBatch", "MaskDescriptor", "RequestReport", "RowState"]
 
 
 class RowState(IntEnum):
@@ -60,11 +60,43 @@ class RequestReport(NamedTuple):
     error: GrammarError | None
 
 
-class RowMapping(NamedTuple):
-    """Which row of a mask goes to which row of logits; both int32, of the same length (H1, H2)."""
+class ApplyJobs(NamedTuple):
+    """Which mask rows change the logits of a worker's batch: int32 arrays with one entry for each such row (H1, H3).
+
+    ``RowMapping.by_index(jobs.logits_rows(first_rows), mask_rows=jobs.mask_rows)`` and
+    ``RowMapping.by_slot(jobs.slots(n), first_rows, n, mask_rows=jobs.mask_rows)`` take them as they are.
+
+    Attributes:
+        mask_rows: the row of the mask.
+        requests: whose it is, as a place in the worker's batch.
+        steps: the position among the request's rows: 0 for the row before the first draft.
+    """
 
     mask_rows: NDArray[np.int32]
-    logits_rows: NDArray[np.int32]
+    requests: NDArray[np.int32]
+    steps: NDArray[np.int32]
+
+    def logits_rows(self, first_rows: Sequence[int] | NDArray[np.int32]) -> NDArray[np.int32]:
+        """The logits row of each job; -1 where the worker has dropped that position.
+
+        Args:
+            first_rows: the first logits row of each request of the batch, and behind them the total.
+        """
+        firsts = np.asarray(first_rows, np.int32)
+        rows = np.add(firsts[self.requests], self.steps, dtype=np.int32)
+        rows[rows >= firsts[self.requests + 1]] = -1
+        return rows
+
+    def slots(self, positions_per_request: int) -> NDArray[np.int32]:
+        """Request and position in one number, for a kernel that finds the logits row itself (H3)."""
+        return np.add(self.requests * positions_per_request, self.steps, dtype=np.int32)
+
+    def mask_rows_at(self, step: int, num_requests: int) -> NDArray[np.int32]:
+        """For each request of the batch its mask row at a position; -1 where that changes nothing (H3)."""
+        rows = np.full(num_requests, -1, np.int32)
+        here = self.steps == step
+        rows[self.requests[here]] = self.mask_rows[here]
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +122,24 @@ class MaskDescriptor:
     def num_rows(self) -> int:
         return len(self.states)
 
-    def map_rows(self, batch: Sequence[str], first_rows: Sequence[int]) -> RowMapping:
-        """Rows to apply to the logits of a worker whose batch may be in another order or lack some requests (H1).
+    def apply_jobs(self, batch: Sequence[str]) -> ApplyJobs:
+        """What to apply in a worker whose batch may be in another order, lack requests, or have others too (H1).
 
-        Rows that change nothing, and rows of requests that failed, are left out: such a request must not be sampled
-        (A14), and a row without any bit would turn its logits into NaN.
+        Rows that change nothing are left out, and so are those of requests that failed: such a request must not be
+        sampled, and a row without any bit would turn its logits into NaN (A14).
 
         Args:
-            batch: the worker's requests, described here or not, in the order of its logits.
-            first_rows: the first logits row of each, and last their total: ``len(batch) + 1`` numbers.
-
-        Raises:
-            ValueError: `first_rows` has another length, or fewer logits rows for a request than there are mask rows.
+            batch: the ids of the worker's requests, in the order of its logits.
         """
-        if len(first_rows) != len(batch) + 1:
-            raise ValueError(f"{len(batch)} requests need {len(batch) + 1} first rows, not {len(first_rows)}")
         places = {request_id: place for place, request_id in enumerate(self.request_ids)}
-        mask_rows: list[int] = []
-        logits_rows: list[int] = []
-        for request_id, first, end in zip(batch, first_rows, first_rows[1:], strict=False):
-            place = places.get(request_id)
-            if place is None:
-                continue
-            offset, count = self.offsets[place], self.counts[place]
-            if end - first < count:
-                raise ValueError(f"{request_id} has {count} mask rows but {end - first} rows of logits")
-            if self.states[offset] in _LOST:
-                continue
-            for step, state in enumerate(self.states[offset : offset + count]):
-                if state != RowState.UNCONSTRAINED:
-                    mask_rows.append(offset + step)
-                    logits_rows.append(first + step)
-        return RowMapping(np.array(mask_rows, np.int32), np.array(logits_rows, np.int32))
+        found = [(request, places[id_]) for request, id_ in enumerate(batch) if id_ in places]
+        requests, chosen = np.array(found, np.int32).reshape(-1, 2).T
+        counts = np.array(self.counts, np.int32)[chosen]
+        steps = np.arange(counts.sum(), dtype=np.int32) - np.repeat(counts.cumsum(dtype=np.int32) - counts, counts)
+        offsets = np.repeat(np.array(self.offsets, np.int32)[chosen], counts)
+        states = np.frombuffer(self.states, np.uint8)
+        matters = (states[offsets + steps] != RowState.UNCONSTRAINED) & ~np.isin(states[offsets], _LOST)
+        return ApplyJobs((offsets + steps)[matters], np.repeat(requests, counts)[matters], steps[matters])
 
 
 _LOST = (RowState.FAILED, RowState.DEAD)

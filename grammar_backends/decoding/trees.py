@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import index
 
 __all__ = ["DraftTree"]
@@ -16,10 +16,12 @@ class DraftTree:
     Attributes:
         tokens: the token of each node; the root's is not looked at, and a negative one is padding.
         parents: the parent of each node, in any order; -1 for the root alone.
+        walk: the nodes with their depth, the root's being 0; each before its children, and each subtree in one piece.
     """
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
+    walk: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -28,8 +30,25 @@ class DraftTree:
         for node, parent in enumerate(self.parents[1:], start=1):
             if not 0 <= parent < size:
                 raise ValueError(f"node {node} of the draft tree has no parent {parent}")
-        if len(self.walk()) != size:
+        object.__setattr__(self, "walk", self._walk())
+        if len(self.walk) != size:
             raise ValueError("some nodes of the draft tree do not hang on its root")
+
+    def _walk(self) -> tuple[tuple[int, int], ...]:
+        children: list[list[int]] = [[] for _ in self.parents]
+        for node in range(len(self.parents) - 1, 0, -1):
+            children[self.parents[node]].append(node)
+        walked: list[tuple[int, int]] = []
+        ahead = [(0, 0)]
+        while ahead:
+            node, depth = ahead.pop()
+            walked.append((node, depth))
+            ahead += [(child, depth + 1) for child in children[node]]
+        return tuple(walked)
+
+    def __len__(self) -> int:
+        """How many drafts there are: every node but the root."""
+        return len(self.tokens) - 1
 
     @classmethod
     def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> DraftTree:
@@ -74,27 +93,26 @@ class DraftTree:
         """The tree without branches that a list of drafts is."""
         return cls((-1, *map(index, drafts)), tuple(range(-1, len(drafts))))
 
-    def walk(self) -> list[tuple[int, int]]:
-        """Nodes with their depth, each before its children and each subtree in one piece; the root has depth 0."""
-        children: list[list[int]] = [[] for _ in self.parents]
-        for node in range(len(self.parents) - 1, 0, -1):
-            children[self.parents[node]].append(node)
-        walked: list[tuple[int, int]] = []
-        ahead = [(0, 0)]
-        while ahead:
-            node, depth = ahead.pop()
-            walked.append((node, depth))
-            ahead += [(child, depth + 1) for child in children[node]]
-        return walked
-
     @property
     def depth(self) -> int:
         """The most drafts on one path."""
-        return max(depth for _, depth in self.walk())
+        return max(depth for _, depth in self.walk)
 
     def padding(self) -> list[int]:
         """Nodes whose token, or one above it, is negative."""
         padded = [False] * len(self.tokens)
-        for node, depth in self.walk():
-            padded[node] = depth > 0 and (self.tokens[node] < 0 or padded[self.parents[node]])
+        for node, _ in self.walk[1:]:
+            padded[node] = self.tokens[node] < 0 or padded[self.parents[node]]
         return [node for node, is_padded in enumerate(padded) if is_padded]
+
+    def links(self, linked: Callable[[int], bool]) -> tuple[list[int], list[int]]:
+        """First child and next sibling of each node, -1 where there is none, without nodes whose token is not `linked`.
+
+        What hangs on such a node cannot be reached by these links.
+        """
+        first_child, next_sibling = [-1] * len(self.tokens), [-1] * len(self.tokens)
+        for node in range(len(self.tokens) - 1, 0, -1):
+            if linked(self.tokens[node]):
+                parent = self.parents[node]
+                next_sibling[node], first_child[parent] = first_child[parent], node
+        return first_child, next_sibling

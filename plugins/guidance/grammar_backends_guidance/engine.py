@@ -118,6 +118,16 @@ class GuidanceEngine:
         for matcher in [matcher for matcher in matchers if matcher.is_lost()]:  # type: ignore[attr-defined]  # as above
             matcher.check()  # type: ignore[attr-defined]  # as above
 
+    def fill_drafts(
+        self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """`BatchFiller.fill_drafts`, matcher by matcher: `LLExecutor` does not tell which drafts are legal."""
+        address, nbytes = bitmask.address, bitmask.words * 4
+        return [
+            matcher.fill_drafts(address + row * nbytes, nbytes, tokens)  # type: ignore[attr-defined]  # as above
+            for matcher, row, tokens in zip(matchers, rows, drafts, strict=True)
+        ]
+
 
 class GuidanceArtifact:
     """A matcher that is only copied, never advanced: building one costs a thousand times more (A23)."""
@@ -179,6 +189,22 @@ class GuidanceMatcher:
 
     def fill_row(self, row: BitmaskRow) -> None:
         self.fill_at(row.address, row.nbytes)
+
+    def fill_drafts(self, address: int, nbytes: int, tokens: Sequence[int]) -> int:
+        """Fill a row, and those behind it for each legal token; how many are legal, or -1 where a fill failed."""
+        fill_at, consume_one = self.fill_at, self._consume_one
+        fill_at(address, nbytes)
+        legal: int = self.matcher.validate_tokens(tokens) if tokens else 0
+        if legal:
+            for token in tokens[:legal]:
+                consume_one(token)
+                address += nbytes
+                fill_at(address, nbytes)
+            self.matcher.rollback(legal)
+        if self.is_lost():
+            self._replay()
+            return -1
+        return legal
 
     def fork(self) -> GuidanceMatcher:
         return GuidanceMatcher(self._pristine, self.matcher.deep_copy(), self._tokens.copy(), self._trusting)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tvm_ffi
 import xgrammar
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
@@ -163,6 +165,82 @@ class XGrammarEngine:
         if tensor is None:
             tensor = bitmask.handles["xgrammar"] = tvm_ffi.from_dlpack(bitmask.array)
         self._batch.batch_fill_next_token_bitmask(handles, tensor, list(rows), False)
+
+    def fill_drafts(
+        self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """`BatchFiller.fill_drafts` by xgrammar's walk over trees: a list of drafts is one without branches."""
+        paths: dict[int, _Path] = {}
+        for matcher, row, tokens in zip(matchers, rows, drafts, strict=True):
+            length = len(tokens)
+            path = paths.get(length)
+            if path is None:
+                path = paths[length] = _Path(length)
+            path.tokens[1:] = tokens
+            handle = matcher.handle  # type: ignore[attr-defined]  # as above
+            handle.traverse_draft_tree(*path.links, path.tensor, _block(bitmask, row, length + 1), -1.0, None)
+        return _legal_prefixes(bitmask, rows, drafts)
+
+    def fill_tree(
+        self,
+        matcher: Matcher,
+        bitmask: Bitmask,
+        row: int,
+        tokens: Sequence[int],
+        first_child: Sequence[int],
+        next_sibling: Sequence[int],
+    ) -> None:
+        """`BatchFiller.fill_tree` by xgrammar's own walk."""
+        tree = [tvm_ffi.from_dlpack(np.array(part, np.int64)) for part in (first_child, next_sibling, tokens)]
+        handle = matcher.handle  # type: ignore[attr-defined]  # as above
+        handle.traverse_draft_tree(*tree, _block(bitmask, row, len(tokens)), -1.0, None)
+
+
+class _Path:
+    """A tree without branches, in which the tokens can be exchanged.
+
+    Attributes:
+        links: first children and next siblings, as xgrammar takes them.
+        tokens: int64 ``[length + 1]``; the first is not looked at.
+        tensor: the same memory, as xgrammar takes it.
+    """
+
+    __slots__ = ("links", "tensor", "tokens")
+
+    def __init__(self, length: int) -> None:
+        self.links = _links(length)
+        self.tokens = np.zeros(length + 1, np.int64)
+        self.tensor = tvm_ffi.from_dlpack(self.tokens)
+
+
+@functools.lru_cache(maxsize=64)
+def _links(length: int) -> tuple[Any, Any]:
+    children = np.arange(1, length + 2)
+    children[-1] = -1
+    return tvm_ffi.from_dlpack(children), tvm_ffi.from_dlpack(np.full(length + 1, -1))
+
+
+def _block(bitmask: Bitmask, row: int, length: int) -> Any:
+    """Consecutive rows as xgrammar takes them."""
+    blocks = bitmask.handles.get("xgrammar blocks")
+    if blocks is None:
+        blocks = bitmask.handles.setdefault("xgrammar blocks", {})
+    block = blocks.get((row, length))
+    if block is None:
+        block = blocks[row, length] = tvm_ffi.from_dlpack(bitmask.array[row : row + length])
+    return block
+
+
+def _legal_prefixes(bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[int]:
+    """How many of the first tokens of each draft have their bit in the row before them."""
+    tokens = np.fromiter(itertools.chain.from_iterable(drafts), np.int64)
+    places = [row + place for row, draft in zip(rows, drafts, strict=True) for place in range(len(draft))]
+    legal = bitmask.array[places, tokens >> 5] >> (tokens & 31) & 1
+    if legal.all():
+        return list(map(len, drafts))
+    bits = iter(legal.tolist())
+    prefixes = ([next(bits) for _ in draft] for draft in drafts)
+    return [prefix.index(0) if 0 in prefix else len(prefix) for prefix in prefixes]
 
 
 class XGrammarArtifact:
