@@ -17,9 +17,9 @@ import torch
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, allocate_bitmask
 from grammar_backends.contract import StructuredOutputGrammar
 from grammar_backends.errors import DeadEnd, GrammarBackendsError, GrammarError, SpecError, UnsupportedFeature
+from grammar_backends.workers import one_line, out_of_memory
 from grammar_backends_conformance.comparison.outcome import FAILURE_LIMIT, CaseResult, Outcome, TextFailure
 from grammar_backends_conformance.corpora.reading import Case, CaseText, case_spec
-from grammar_backends_conformance.running.process import one_line, out_of_memory
 
 __all__ = ["Compile", "judge", "warm_up"]
 

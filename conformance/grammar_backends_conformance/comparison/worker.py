@@ -1,4 +1,4 @@
-"""The process that runs cases: one backend, warmed up, serving cases one after another (`running.process`).
+"""The process that runs cases: one backend, warmed up, serving cases one after another (`grammar_backends.workers`).
 
 Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENIZER [IGNORED,...]``.
 """
@@ -6,13 +6,12 @@ Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENI
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, default_host, load_backend, load_vocabulary
+from grammar_backends.workers import Message, NotStarted, Service, serve
 from grammar_backends_conformance.comparison.judge import Compile, judge, warm_up
 from grammar_backends_conformance.corpora.reading import parse_case
 from grammar_backends_conformance.running.environment import describe_vocabulary
-from grammar_backends_conformance.running.process import NotStarted, Service, serve
 
 __all__ = ["start"]
 
@@ -36,11 +35,11 @@ def start(backend: str, tokenizer: str, ignore: str = "") -> Service:
         raise NotStarted from error
     compile_, version = _compiler(backend, vocabulary, tuple(filter(None, ignore.split(","))))
 
-    def answer(task: dict[str, Any]) -> dict[str, Any]:
-        result = judge(parse_case(task), compile_, vocabulary)
+    def answer(task: Message) -> Message:
+        result = judge(parse_case(task.head), compile_, vocabulary)
         if backend != AUTO:
             result.chosen = None
-        return result.to_dict()
+        return Message(result.to_dict())
 
     return Service({"version": version, "vocabulary": describe_vocabulary(vocabulary)}, answer)
 

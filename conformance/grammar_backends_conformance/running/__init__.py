@@ -1,5 +1,5 @@
-"""What the comparison and the suite share: worker processes, their limits, progress, the environment, files.
+"""What the comparison and the suite share: runs over worker processes, progress, the environment, files.
 
-`pool` keeps the workers, `process` is what runs inside one, `progress` tells a person how far a run is,
+`pool` hands the tasks of a run to workers (`grammar_backends.workers`), `progress` tells a person how far it is,
 `environment` says what it ran on, `files` writes what it leaves behind.
 """

@@ -7,30 +7,22 @@ it worked on is charged.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from grammar_backends.errors import VocabularyError
+from grammar_backends.workers import Limits, Message, Worker, describe_exit
+from grammar_backends.workers.process import POLL_SECONDS
 
-__all__ = ["Lane", "Limits", "Pool", "Result", "Task", "Trouble"]
+__all__ = ["Lane", "Pool", "Result", "Task", "Trouble"]
 
-POLL_SECONDS = 0.05
-"""How often limits are looked at."""
 RESTARTS = 3
 """Failed starts in a row before a lane that did work is given up."""
-LOG_TAIL = 4096
 
 
 Trouble = Literal["crash", "timeout", "error"]
@@ -72,28 +64,13 @@ class Lane(Generic[T]):
 
     Attributes:
         name: unique in its pool.
-        command: the worker: a module that calls `running.process.serve`, and its arguments.
+        command: the worker: a module that calls `workers.serve`, and its arguments.
         tasks: what to run.
     """
 
     name: str
     command: tuple[str, ...]
     tasks: tuple[T, ...] = ()
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one worker may use.
-
-    Attributes:
-        seconds: wall time of one task.
-        megabytes: growth of the resident memory during one task.
-        start_seconds: wall time to load the vocabulary and the backend and to warm up.
-    """
-
-    seconds: float = 15.0
-    megabytes: float = 4096.0
-    start_seconds: float = 180.0
 
 
 @dataclass(frozen=True)
@@ -105,100 +82,26 @@ class Charge(Generic[T]):
     memory: int
 
 
-class Worker(Generic[T]):
-    """One process and its two pipes.
+class LaneWorker(Worker, Generic[T]):
+    """A worker of a lane.
 
     Attributes:
         lane: name of the lane it serves.
-        ready: whether it has told that it is warmed up.
         charge: what it is busy with.
     """
 
     def __init__(self, lane: Lane[T]) -> None:
+        super().__init__(lane.command)
         self.lane = lane.name
-        self.ready = False
         self.charge: Charge[T] | None = None
-        self.started = time.monotonic()
-        self.memory_when_ready = 0
-        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # lives as long as the worker
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", *lane.command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,  # so that Ctrl-C reaches the parent alone, and its children die with it
-            env={**os.environ, "PYTHONSAFEPATH": "1"},  # no module in the current folder shadows anything
-        )
-        self._input = cast("IO[bytes]", self._process.stdin)
-        self._output = cast("IO[bytes]", self._process.stdout)
-        self._buffer = b""
-        os.set_blocking(self.fileno(), False)
 
-    def fileno(self) -> int:
-        """The pipe to wait on."""
-        return self._output.fileno()
-
-    def send(self, task: T) -> bool:
+    def give(self, task: T) -> bool:
         """Give it a task; False when it is gone."""
         self.charge = Charge(task, time.monotonic(), self.memory())
-        try:
-            self._input.write(json.dumps(task.to_dict()).encode() + b"\n")
-            self._input.flush()
-        except OSError:
+        if not self.send(Message(task.to_dict())):
             self.charge = None
             return False
         return True
-
-    def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """The messages that have arrived, and whether it is gone."""
-        gone = False
-        while True:
-            try:
-                data = os.read(self.fileno(), 1 << 16)
-            except BlockingIOError:
-                break
-            if not data:
-                gone = True
-                break
-            self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        # A process can be dead while a child of it still holds the pipe.
-        return [json.loads(line) for line in lines], gone or (not lines and self._process.poll() is not None)
-
-    def memory(self) -> int:
-        """Resident memory in bytes; 0 where it cannot be told."""
-        try:
-            with open(f"/proc/{self._process.pid}/statm", "rb") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-        except (OSError, IndexError):
-            return 0
-
-    def kill(self) -> int:
-        """End it and everything it started; its exit status, negative for a signal."""
-        status = self._process.poll()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._input, self._output, self._log):
-            with contextlib.suppress(OSError):
-                pipe.close()
-        return self._process.returncode if status is None else status
-
-    def wait(self, seconds: float) -> None:
-        """Let it end by itself."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-
-    def last_words(self) -> str:
-        """The last line it wrote to stderr."""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - LOG_TAIL))
-        lines = [line.strip() for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else ""
-
-    def forget_log(self) -> None:
-        """Empty the log, so that an engine that talks much fills no disk and old words explain no new crash."""
-        self._log.truncate(0)
 
 
 @dataclass
@@ -243,7 +146,7 @@ class Pool(Generic[T, R]):
         self._read = read
         self._trouble = trouble
         self._on_result = on_result
-        self._workers: list[Worker[T]] = []
+        self._workers: list[LaneWorker[T]] = []
         self._selector = selectors.DefaultSelector()
 
     def __enter__(self) -> Pool[T, R]:
@@ -296,7 +199,7 @@ class Pool(Generic[T, R]):
         while task.id not in lane.results:
             if lane.unavailable:
                 return self._trouble(task.id, "error", lane.unavailable)
-            idle = [w for w in self._workers if w.lane == name and w.ready and w.charge is None]
+            idle = [w for w in self._workers if w.lane == name and w.ready is not None and w.charge is None]
             if idle and lane.queue:
                 self._next_task(idle[0])
             elif lane.queue and not any(w.lane == name for w in self._workers):
@@ -323,7 +226,7 @@ class Pool(Generic[T, R]):
     def _hand_out(self) -> None:
         """Give idle workers tasks, end those that have none left, and start new ones while there is room."""
         for worker in list(self._workers):
-            if worker.ready and worker.charge is None:
+            if worker.ready is not None and worker.charge is None:
                 self._next_task(worker)
         while len(self._workers) < self._jobs:
             lane = self._neediest()
@@ -332,7 +235,7 @@ class Pool(Generic[T, R]):
             self._start(lane)
 
     def _start(self, lane: _Lane[T, R]) -> None:
-        worker = Worker(lane.lane)
+        worker = LaneWorker(lane.lane)
         self._workers.append(worker)
         self._selector.register(worker, selectors.EVENT_READ, worker)
 
@@ -343,12 +246,12 @@ class Pool(Generic[T, R]):
         waiting = [
             lane
             for name, lane in self._lanes.items()
-            if len(lane.queue) > sum(w.lane == name and not w.ready for w in self._workers)
+            if len(lane.queue) > sum(w.lane == name and w.ready is None for w in self._workers)
             and (lane.ready or not serving[name])
         ]
         return max(waiting, key=lambda lane: len(lane.queue) / (1 + serving[lane.lane.name]), default=None)
 
-    def _next_task(self, worker: Worker[T]) -> None:
+    def _next_task(self, worker: LaneWorker[T]) -> None:
         lane = self._lanes[worker.lane]
         bloated = worker.memory() - worker.memory_when_ready > self._limits.megabytes * 2**20 / 2
         if not lane.queue or bloated:
@@ -356,35 +259,34 @@ class Pool(Generic[T, R]):
             return
         worker.forget_log()
         task = lane.queue.popleft()
-        if not worker.send(task):
+        if not worker.give(task):
             lane.queue.appendleft(task)
             self._lost(worker)
 
-    def _hear(self, worker: Worker[T]) -> None:
+    def _hear(self, worker: LaneWorker[T]) -> None:
         messages, gone = worker.receive()
         for message in messages:
-            self._handle(worker, message)
+            self._handle(worker, message.head)
         if gone and worker in self._workers:
             worker.wait(5.0)
             self._lost(worker)
 
-    def _handle(self, worker: Worker[T], message: dict[str, Any]) -> None:
+    def _handle(self, worker: LaneWorker[T], head: dict[str, Any]) -> None:
         lane = self._lanes[worker.lane]
-        if "ready" in message:
-            worker.ready = True
-            worker.memory_when_ready = worker.memory()
-            lane.ready = lane.ready or message["ready"]
-        elif "result" in message:
-            self._record(worker, self._read(message["result"]))
-            if message.get("spent"):
-                self._dismiss(worker)
-        elif message["failed"]["everywhere"]:
-            raise VocabularyError(message["failed"]["message"])
+        if "ready" in head:
+            worker.note_ready(head["ready"], self._limits.megabytes)
+            lane.ready = lane.ready or head["ready"]
+        elif "result" in head:
+            self._record(worker, self._read(head["result"]))
+        elif "spent" in head and worker.charge is not None:
+            self._charge(worker, worker.charge, "crash", head["spent"])
+        elif head["failed"]["everywhere"]:
+            raise VocabularyError(head["failed"]["message"])
         else:
             self._dismiss(worker)
-            self._cannot_start(lane, message["failed"]["message"])
+            self._cannot_start(lane, head["failed"]["message"])
 
-    def _record(self, worker: Worker[T], result: R) -> None:
+    def _record(self, worker: LaneWorker[T], result: R) -> None:
         charge = worker.charge
         if charge is None:
             return
@@ -395,9 +297,9 @@ class Pool(Generic[T, R]):
         lane.failed_starts = 0
         self._on_result(worker.lane, result)
 
-    def _enforce_limits(self, worker: Worker[T]) -> None:
+    def _enforce_limits(self, worker: LaneWorker[T]) -> None:
         now, charge = time.monotonic(), worker.charge
-        if not worker.ready:
+        if worker.ready is None:
             if now - worker.started > self._limits.start_seconds:
                 self._dismiss(worker)
                 self._cannot_start(self._lanes[worker.lane], f"not ready after {self._limits.start_seconds:g} s")
@@ -406,16 +308,16 @@ class Pool(Generic[T, R]):
         elif charge is not None and (worker.memory() - charge.memory) / 2**20 > self._limits.megabytes:
             self._charge(worker, charge, "crash", f"out of memory: grew beyond {self._limits.megabytes:g} MB")
 
-    def _charge(self, worker: Worker[T], charge: Charge[T], trouble: Trouble, detail: str) -> None:
+    def _charge(self, worker: LaneWorker[T], charge: Charge[T], trouble: Trouble, detail: str) -> None:
         """Record what a worker's task did to it, and end the worker."""
         self._record(worker, self._trouble(charge.task.id, trouble, detail))
         self._dismiss(worker)
 
-    def _lost(self, worker: Worker[T]) -> None:
+    def _lost(self, worker: LaneWorker[T]) -> None:
         """A worker died: its task crashed, or it could not start."""
         words = worker.last_words()
         status = self._dismiss(worker)
-        how = _death(status) + (f": {words}" if words else "")
+        how = describe_exit(status) + (f": {words}" if words else "")
         if worker.charge is not None:
             self._record(worker, self._trouble(worker.charge.task.id, "crash", how))
         else:
@@ -432,17 +334,7 @@ class Pool(Generic[T, R]):
                 lane.results[id_] = self._trouble(id_, "error", f"its worker could not be started again: {reason}")
                 self._on_result(lane.lane.name, lane.results[id_])
 
-    def _dismiss(self, worker: Worker[T]) -> int:
+    def _dismiss(self, worker: LaneWorker[T]) -> int:
         self._workers.remove(worker)
         self._selector.unregister(worker)
         return worker.kill()
-
-
-def _death(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
-    return f"{name} (out of memory?)" if name == "SIGKILL" else name

@@ -9,13 +9,13 @@ from typing import Any
 from grammar_backends import PluginHost, load_backend
 from grammar_backends.contract import BackendSpec
 from grammar_backends.plugins import hookimpl
+from grammar_backends.workers import one_line, out_of_memory
 from grammar_backends_conformance.laws.check import SURVEY, Check
 from grammar_backends_conformance.laws.lab import Lab
 from grammar_backends_conformance.laws.law import LAWS, Counts, Unsupported, Violation
 from grammar_backends_conformance.laws.samples import Sample, samples_for
 from grammar_backends_conformance.reports.outcome import CheckResult, Evidence
 from grammar_backends_conformance.running.environment import describe_vocabulary
-from grammar_backends_conformance.running.process import one_line, out_of_memory
 from grammar_backends_conformance.suite.plan import PlanError
 from grammar_backends_conformance.vocabularies import suite_vocabulary
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from grammar_backends import PluginHost
 from grammar_backends.contract import BackendSpec
+from grammar_backends.workers import Limits, one_line
 from grammar_backends_conformance.laws.check import SURVEY, Check
 from grammar_backends_conformance.reports.outcome import FAILING, CheckResult
 from grammar_backends_conformance.reports.report import Line, SuiteReport
 from grammar_backends_conformance.running.environment import describe_environment, package_version
-from grammar_backends_conformance.running.pool import Lane, Limits, Pool
-from grammar_backends_conformance.running.process import one_line
+from grammar_backends_conformance.running.pool import Lane, Pool
 from grammar_backends_conformance.suite import TIME_LIMIT, worker
 from grammar_backends_conformance.suite import expectations as expected
 from grammar_backends_conformance.suite.bench import Bench

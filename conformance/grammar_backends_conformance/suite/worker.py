@@ -1,4 +1,4 @@
-"""The process that runs checks: one backend with one vocabulary (`running.process`).
+"""The process that runs checks: one backend with one vocabulary (`grammar_backends.workers`).
 
 Run as ``python -m grammar_backends_conformance.suite.worker SPEC VOCABULARY``, SPEC being a `BackendSpec` as `encode`
 writes it: a backend need not be installed as a plugin to be judged.
@@ -11,8 +11,8 @@ import pickle
 import sys
 
 from grammar_backends.contract import BackendSpec
+from grammar_backends.workers import Message, Service, serve
 from grammar_backends_conformance.laws.check import Check
-from grammar_backends_conformance.running.process import Service, serve
 from grammar_backends_conformance.suite.bench import Bench
 
 __all__ = ["command", "start"]
@@ -27,7 +27,7 @@ def start(encoded: str, vocabulary: str) -> Service:
     """Load the backend with its vocabulary."""
     spec: BackendSpec = pickle.loads(base64.b64decode(encoded))
     bench = Bench(spec, vocabulary)
-    return Service(bench.facts, lambda task: bench.run(Check.from_dict(task)).to_dict())
+    return Service(bench.facts, lambda task: Message(bench.run(Check.from_dict(task.head)).to_dict()))
 
 
 if __name__ == "__main__":

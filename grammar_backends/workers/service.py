@@ -1,6 +1,6 @@
-"""The worker's end of a pool: a process that is warmed up once and then answers tasks until its input ends.
+"""The worker's end: a process that is warmed up once and then answers tasks until its input ends.
 
-It reads a task a line from stdin and answers each with a line on stdout. Whatever an engine prints goes to stderr.
+It reads tasks from stdin and writes answers to stdout. Whatever an engine prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from grammar_backends.errors import GrammarBackendsError
+from grammar_backends.workers.messages import Message, read_message, write_message
 
 __all__ = ["NotStarted", "Service", "one_line", "out_of_memory", "serve"]
 
@@ -31,41 +31,44 @@ class Service:
 
     Attributes:
         facts: what it tells about itself.
-        answer: a task, as decoded, to its result.
+        answer: a task to its result.
     """
 
     facts: dict[str, Any]
-    answer: Callable[[dict[str, Any]], dict[str, Any]]
+    answer: Callable[[Message], Message]
 
 
 def serve(start: Callable[[], Service]) -> int:
-    """Start, then answer until stdin ends; the exit status: 0 when it did, 1 when it cannot start or is spent."""
+    """Start, then answer until stdin ends; the exit status: 0 when it did, 1 when it cannot start or is spent.
+
+    What it writes has one of these heads: ``{"ready": facts}`` or ``{"failed": {"message", "everywhere"}}`` once, then
+    ``{"result": head}`` with the body of the answer for each task, or ``{"spent": why}`` as its last word.
+    """
     answers = _take_stdout()
     _die_with_parent()
+    _die_first()
     try:
         service = start()
     except Exception as error:
         everywhere = isinstance(error, NotStarted)
         cause = error.__cause__ or error if everywhere else error
-        _send(answers, {"failed": {"message": one_line(cause), "everywhere": everywhere}})
+        write_message(answers, Message({"failed": {"message": one_line(cause), "everywhere": everywhere}}))
         return 1
     # What was loaded is large and lives on: without this, every full collection during a task would walk it.
     gc.collect()
     gc.freeze()
-    _send(answers, {"ready": service.facts})
+    write_message(answers, Message({"ready": service.facts}))
     return _answer_all(answers, service)
 
 
-def _answer_all(answers: IO[str], service: Service) -> int:
-    for line in sys.stdin:
-        task = json.loads(line)
+def _answer_all(answers: IO[bytes], service: Service) -> int:
+    while (task := read_message(sys.stdin.buffer)) is not None:
         try:
             result = service.answer(task)
         except MemoryError:
-            spent = {"id": task["id"], "outcome": "crash", "detail": "out of memory (MemoryError)"}
-            _send(answers, {"result": spent, "spent": True})
+            write_message(answers, Message({"spent": "out of memory (MemoryError)"}))
             return 1
-        _send(answers, {"result": result})
+        write_message(answers, Message({"result": result.head}, result.body))
         gc.collect()  # between tasks, so that none pays for its predecessor
     return 0
 
@@ -84,19 +87,23 @@ def one_line(error: BaseException) -> str:
     return " ".join(text.split())[:500]
 
 
-def _send(answers: IO[str], message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
-
-
-def _take_stdout() -> IO[str]:
+def _take_stdout() -> IO[bytes]:
     """The real stdout for answers; whatever else writes there, natively too, goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers
 
 
 def _die_with_parent() -> None:
-    """Linux: a worker inside a hanging engine must not outlive a parent that was killed."""
+    """Linux: a worker inside a hanging engine must not outlive a parent that was killed.
+
+    The parent is the thread that started it, not only the process: see `WorkerPool`.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def _die_first() -> None:
+    """Linux: where the machine runs out of memory, a worker goes before whoever it works for."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
