@@ -58,12 +58,13 @@ class GrammarBackendsError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries: rebuild from the fields, since __init__ takes keywords.
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return rebuild, (type(self), self.args, self.__dict__)
 
 
-def _rebuild(
+def rebuild(
     cls: type[GrammarBackendsError], args: tuple[object, ...], fields: dict[str, object]
 ) -> GrammarBackendsError:
+    """An error from its fields, as another process wrote them."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(fields)

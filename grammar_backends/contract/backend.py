@@ -92,6 +92,9 @@ class Capabilities:
             would not enforce.
         support: measured tables of what the engine enforces inside schemas, as ``package:file.json``; None when the
             engine itself refuses whatever it would not enforce.
+        safe_in_threads: kinds that the engine compiles, first mask included, without ever hanging, crashing or taking
+            much memory, whatever the spec. All others are compiled in a process that can be killed (E6).
+        compile_threads: the engine has an option of this name: the threads inside one compilation (E2).
     """
 
     kinds: frozenset[GrammarKind]
@@ -105,6 +108,8 @@ class Capabilities:
     regex: RegexDialect | None = None
     grammar: GrammarSupport | None = None
     support: str | None = None
+    safe_in_threads: frozenset[GrammarKind] = frozenset()
+    compile_threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,12 @@ class CompiledGrammar:
         self._make = artifact.new_grammar if isinstance(artifact, GrammarMaker) else None
         self._vocabulary = backend.vocabulary
         self._filler = backend.engine if isinstance(backend.engine, BatchFiller) else None
+
+    @property
+    def nbytes(self) -> int | None:
+        """Memory it holds, in bytes; None where the engine does not say."""
+        nbytes: int | None = getattr(self._artifact, "nbytes", None)
+        return nbytes
 
     def new_grammar(
         self, stop_token_ids: Sequence[int] | None = None, max_rollback: int | None = None

@@ -113,6 +113,10 @@ class GrammarSpec:
     syntax: GrammarSyntax = "auto"
     options: GrammarOptions = field(default_factory=GrammarOptions)
 
+    def __hash__(self) -> int:
+        # A spec is looked up several times for each request. The text alone tells nearly all apart, and knows its hash.
+        return hash(self.text)
+
     @property
     def key(self) -> str:
         """A digest of the meaning: equal for equal specs, in every process."""

@@ -1,6 +1,6 @@
 """Selection: validating a request, and choosing the backend that really enforces it."""
 
-from grammar_backends.selection.chain import Policy, Selection, explain, select_backend
+from grammar_backends.selection.chain import Policy, Selection, choose, explain, select_backend
 from grammar_backends.selection.findings import Finding, Rewrite, Step, Trace
 from grammar_backends.selection.loading import load_backend
 from grammar_backends.selection.validation import validate_spec
@@ -12,6 +12,7 @@ __all__ = [
     "Selection",
     "Step",
     "Trace",
+    "choose",
     "explain",
     "load_backend",
     "select_backend",

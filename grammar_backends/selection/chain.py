@@ -15,7 +15,7 @@ from grammar_backends.selection.lenience import check_ignorable
 from grammar_backends.selection.loading import lenient, shared_backend, shared_host
 from grammar_backends.selection.validation import validate_spec
 
-__all__ = ["Policy", "Selection", "explain", "select_backend"]
+__all__ = ["Policy", "Selection", "choose", "explain", "select_backend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +82,44 @@ def select_backend(
     host = host or shared_host()
     ignore = frozenset(policy.ignore if policy else ())
     chosen: list[GrammarBackend] = []
+
+    def attempt(name: str) -> None:
+        backend = lenient(shared_backend(name, vocabulary, host), ignore)
+        backend.check_spec(spec)
+        chosen.append(backend)
+
+    trace = choose(spec, attempt, host, policy)
+    return Selection(chosen[0], trace)
+
+
+def choose(
+    spec: GrammarSpec, attempt: Callable[[str], None], host: PluginHost | None = None, policy: Policy | None = None
+) -> Trace:
+    """The decision of `select_backend`, with another way to find out whether a candidate takes the spec.
+
+    `attempt` is given names of backends until it returns. A SpecError refuses one candidate; BackendUnavailable,
+    VocabularyError and CompileError skip it; whatever else it raises ends the search.
+
+    Raises:
+        SpecError, UnsupportedFeature: as `select_backend`.
+    """
     mistakes: list[SpecError] = []
 
-    def attempt(step: Step) -> Step:
+    def outcome(step: Step) -> Step:
         try:
-            backend = lenient(shared_backend(step.backend, vocabulary, host), ignore)
-            backend.check_spec(spec)
+            attempt(step.backend)
         except SpecError as error:
             if not isinstance(error, UnsupportedFeature):
                 mistakes.append(error)
             return Step(step.backend, "refused", (Finding.of(error),))
         except (BackendUnavailable, VocabularyError, CompileError) as error:
             return Step(step.backend, "skipped", (Finding(str(error)),))
-        chosen.append(backend)
         return step
 
-    trace = _decided(spec, host, policy, attempt)
-    if not chosen:
+    trace = _decided(spec, host or shared_host(), policy, outcome)
+    if trace.chosen is None:
         raise mistakes[0] if mistakes else _refusal(trace)
-    return Selection(chosen[0], trace)
+    return trace
 
 
 def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | None = None) -> Trace:
