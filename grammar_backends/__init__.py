@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from grammar_backends.compilation import CompilationFailure, GrammarManager, GrammarTicket
     from grammar_backends.contract import (
         CompiledGrammar,
         GrammarBackend,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CompilationFailure": "compilation",
     "BitmaskBuilder": "decoding",
     "Commit": "decoding",
     "CommitReason": "decoding",
@@ -54,8 +56,10 @@ _HOMES = {
     "EngineStatistics": "statistics",
     "GrammarBackend": "contract",
     "GrammarKind": "contract",
+    "GrammarManager": "compilation",
     "GrammarOptions": "contract",
     "GrammarSpec": "contract",
+    "GrammarTicket": "compilation",
     "MaskBatch": "decoding",
     "MaskDescriptor": "decoding",
     "MaskRequest": "decoding",
@@ -85,14 +89,17 @@ __all__ = [
     "BitmaskBuilder",
     "Commit",
     "CommitReason",
+    "CompilationFailure",
     "CompiledGrammar",
     "DraftLedger",
     "DraftTree",
     "EngineStatistics",
     "GrammarBackend",
     "GrammarKind",
+    "GrammarManager",
     "GrammarOptions",
     "GrammarSpec",
+    "GrammarTicket",
     "MaskBatch",
     "MaskDescriptor",
     "MaskRequest",

@@ -12,11 +12,11 @@ from grammar_backends.plugins import hookspecs
 ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC = """
-EngineStatistics RequestStatistics
-BitmaskBuilder Commit CommitReason CompiledGrammar DraftLedger DraftTree GrammarBackend GrammarKind GrammarOptions
-GrammarSpec MaskBatch MaskDescriptor MaskRequest PluginHost RowMapping RowState Selection StructuredOutputGrammar
-ToolStyle Vocabulary __version__ allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks
-load_backend load_vocabulary select_backend trim_drafts validate_spec verify_in_sequence
+BitmaskBuilder Commit CommitReason CompilationFailure CompiledGrammar DraftLedger DraftTree EngineStatistics
+GrammarBackend GrammarKind GrammarManager GrammarOptions GrammarSpec GrammarTicket MaskBatch MaskDescriptor
+MaskRequest PluginHost RequestStatistics RowMapping RowState Selection StructuredOutputGrammar ToolStyle Vocabulary
+__version__ allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks load_backend
+load_vocabulary select_backend trim_drafts validate_spec verify_in_sequence
 """
 
 

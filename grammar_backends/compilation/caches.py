@@ -1,0 +1,102 @@
+"""What a manager remembers: compiled grammars, bounded by number and bytes, and failures, by number and age (E9, E10).
+
+Whoever uses them holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from grammar_backends.compilation.outcome import CompilationFailure, FailureKind
+from grammar_backends.contract import CompiledGrammar
+
+__all__ = ["FailureCache", "GrammarCache"]
+
+UNKNOWN_BYTES = 1 << 20
+"""What a compiled grammar counts whose engine does not say how large it is."""
+
+NOT_OF_THE_SPEC = frozenset(
+    (FailureKind.CANCELLED, FailureKind.SHUTDOWN, FailureKind.OUT_OF_MEMORY, FailureKind.STUCK, FailureKind.DISABLED)
+)
+"""Failures that say nothing about what was compiled: never remembered (E9)."""
+
+LASTING = frozenset((FailureKind.SPEC, FailureKind.UNSUPPORTED, FailureKind.ENGINE))
+"""Failures that the same spec would meet again."""
+
+
+class GrammarCache:
+    """Compiled grammars; the least recently used go first.
+
+    Attributes:
+        nbytes: what they hold, together.
+        evictions: how many went, so far.
+    """
+
+    def __init__(self, entries: int, nbytes: int) -> None:
+        self.nbytes = 0
+        self.evictions = 0
+        self._most_entries = entries
+        self._most_bytes = nbytes
+        self._grammars: OrderedDict[Hashable, tuple[CompiledGrammar, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._grammars)
+
+    def get(self, key: Hashable) -> CompiledGrammar | None:
+        found = self._grammars.get(key)
+        if found is None:
+            return None
+        self._grammars.move_to_end(key)
+        return found[0]
+
+    def put(self, key: Hashable, compiled: CompiledGrammar) -> None:
+        """Keep one; one that alone is larger than all may be is not kept."""
+        nbytes = UNKNOWN_BYTES if compiled.nbytes is None else compiled.nbytes
+        _, before = self._grammars.pop(key, (None, 0))
+        self._grammars[key] = compiled, nbytes
+        self.nbytes += nbytes - before
+        while self._grammars and (len(self._grammars) > self._most_entries or self.nbytes > self._most_bytes):
+            _, (_, freed) = self._grammars.popitem(last=False)
+            self.nbytes -= freed
+            self.evictions += 1
+
+    def clear(self) -> None:
+        self._grammars.clear()
+        self.nbytes = 0
+
+
+class FailureCache:
+    """Failures, with the reason; the oldest go first, and each after its time."""
+
+    def __init__(self, entries: int, lasting: float, transient: float, clock: Callable[[], float]) -> None:
+        self._most_entries = entries
+        self._lasting = lasting
+        self._transient = transient
+        self._clock = clock
+        self._failures: OrderedDict[Hashable, tuple[CompilationFailure, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def get(self, key: Hashable) -> CompilationFailure | None:
+        found = self._failures.get(key)
+        if found is None:
+            return None
+        failure, until = found
+        if self._clock() < until:
+            return failure
+        del self._failures[key]
+        return None
+
+    def put(self, key: Hashable, failure: CompilationFailure) -> None:
+        """Remember one, if it says something about what was compiled."""
+        if failure.kind in NOT_OF_THE_SPEC:
+            return
+        self._failures.pop(key, None)
+        self._failures[key] = failure, self._clock() + (self._lasting if failure.kind in LASTING else self._transient)
+        while len(self._failures) > self._most_entries:
+            self._failures.popitem(last=False)
+
+    def forget(self, key: Hashable) -> None:
+        self._failures.pop(key, None)
