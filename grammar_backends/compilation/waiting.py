@@ -1,0 +1,195 @@
+"""The requests that a scheduler has not started yet: in the order of their arrival, some without their grammar (E12).
+
+A request whose grammar is still compiled is passed over and keeps its place; one pass looks at a bounded number of
+them. The same queue on every rank promotes the same requests in the same passes, with a `Consensus` between them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from grammar_backends.compilation.consensus import Consensus, local_consensus
+from grammar_backends.contract import GrammarSpec
+
+__all__ = ["FailedRequest", "Ticket", "WaitingQueue", "WaitingRequest"]
+
+Request = TypeVar("Request")
+
+
+class Ticket(Protocol):
+    """What the queue asks of a grammar on its way; a `GrammarTicket` is one."""
+
+    @property
+    def spec(self) -> GrammarSpec:
+        """What was asked for."""
+        ...
+
+    @property
+    def failure(self) -> object | None:
+        """Why it failed, to be shown with `str`; None when it is ready, or pending."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it is ready or failed. Never waits (E3)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingRequest(Generic[Request]):
+    """A request with its place in the queue.
+
+    Attributes:
+        place: how many requests came before it.
+        request_id: the engine's name for it, the same on every rank.
+        request: the engine's own.
+        ticket: its grammar; None where it has no constraint.
+    """
+
+    place: int
+    request_id: str = field(compare=False)
+    request: Request = field(compare=False)
+    ticket: Ticket | None = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest(Generic[Request]):
+    """A request that will get no grammar.
+
+    Attributes:
+        waiting: the request. Its ticket may be pending, or ready, where only another rank failed; cancel it then.
+        reason: why, the same on every rank.
+    """
+
+    waiting: WaitingRequest[Request]
+    reason: str
+
+
+class WaitingQueue(Generic[Request]):
+    """Requests that wait for their turn. Used by one thread, the scheduler's.
+
+    ::
+
+        for failed in queue.poll(): finish the request with an error
+        while there is room and (waiting := queue.pop()) is not None: start it, or queue.put_back(waiting) and break
+
+    Ready requests leave in the order of their arrival, whenever they became ready. None starves: every pending ticket
+    is looked at again within ``pending / scan_limit`` passes.
+
+    Args:
+        consensus: between the ranks, if each schedules for itself. Their queues must get the same requests in the
+            same order, and be polled equally often.
+        scan_limit: tickets that one pass looks at.
+
+    Raises:
+        ValueError: `scan_limit` is not positive.
+    """
+
+    def __init__(self, consensus: Consensus = local_consensus, scan_limit: int = 1024) -> None:
+        if scan_limit < 1:
+            raise ValueError(f"scan_limit must be at least 1, not {scan_limit}")
+        self._consensus = consensus
+        self._scan_limit = scan_limit
+        self._places = itertools.count()
+        self._pending: dict[str, WaitingRequest[Request]] = {}
+        self._unfinished: deque[WaitingRequest[Request]] = deque()  # in the order in which they are looked at
+        self._done: dict[str, WaitingRequest[Request]] = {}  # done here; the other ranks may not be
+        self._ready: list[WaitingRequest[Request]] = []  # a heap
+        self._removed: set[int] = set()  # places in the heap that are void
+
+    def add(self, request_id: str, request: Request, ticket: Ticket | None = None) -> None:
+        """Put a request at the end; without a ticket it is ready.
+
+        Raises:
+            ValueError: a request of this id is pending.
+        """
+        if request_id in self._pending:
+            raise ValueError(f"request {request_id} waits already")
+        waiting = WaitingRequest(next(self._places), request_id, request, ticket)
+        if ticket is None:
+            heapq.heappush(self._ready, waiting)
+        else:
+            self._pending[request_id] = waiting
+            self._unfinished.append(waiting)
+
+    def poll(self) -> list[FailedRequest[Request]]:
+        """Look after pending tickets: what is ready can be popped from now on, what failed is returned, in order."""
+        if not self._pending:
+            return []  # and so on every rank: all got the same requests, and came to the same verdicts
+        for _ in range(min(self._scan_limit, len(self._unfinished))):
+            self._look_at(self._unfinished.popleft())
+        ready, failed = self._consensus(*self._known())
+        for request_id in ready.keys() & self._pending.keys():
+            heapq.heappush(self._ready, self._take_pending(request_id))
+        gone = [
+            FailedRequest(self._take_pending(request_id), reason)
+            for request_id, reason in failed.items()
+            if request_id in self._pending
+        ]
+        return sorted(gone, key=lambda failure: failure.waiting)
+
+    def pop(self) -> WaitingRequest[Request] | None:
+        """The first request that is ready; None when there is none."""
+        while self._ready:
+            waiting = heapq.heappop(self._ready)
+            if waiting.place not in self._removed:
+                return waiting
+            self._removed.discard(waiting.place)
+        return None
+
+    def put_back(self, waiting: WaitingRequest[Request]) -> None:
+        """Return a request that was popped and not started, to its old place."""
+        heapq.heappush(self._ready, waiting)
+
+    def remove(self, request_id: str) -> WaitingRequest[Request] | None:
+        """Take a request out that was given up; None when it is not here. Its ticket is the caller's to cancel (E7)."""
+        if request_id in self._pending:
+            return self._take_pending(request_id)
+        for waiting in self._ready:
+            if waiting.request_id == request_id and waiting.place not in self._removed:
+                self._removed.add(waiting.place)
+                return waiting
+        return None
+
+    @property
+    def num_pending(self) -> int:
+        """Requests whose grammar is not ready on every rank."""
+        return len(self._pending)
+
+    @property
+    def num_ready(self) -> int:
+        """Requests that can be popped."""
+        return len(self._ready) - len(self._removed)
+
+    def __len__(self) -> int:
+        return self.num_pending + self.num_ready
+
+    def _look_at(self, waiting: WaitingRequest[Request]) -> None:
+        if self._pending.get(waiting.request_id) is not waiting or waiting.ticket is None:
+            return  # it was removed, or failed on another rank
+        if waiting.ticket.done():
+            self._done[waiting.request_id] = waiting
+        else:
+            self._unfinished.append(waiting)
+
+    def _known(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What this rank knows, as arguments of a `Consensus`."""
+        ready: dict[str, str] = {}
+        failed: dict[str, str] = {}
+        for request_id, ticket in self._done_tickets():
+            if ticket.failure is None:
+                ready[request_id] = ticket.spec.key
+            else:
+                failed[request_id] = str(ticket.failure)
+        return ready, failed
+
+    def _done_tickets(self) -> Iterable[tuple[str, Ticket]]:
+        return ((id_, waiting.ticket) for id_, waiting in self._done.items() if waiting.ticket is not None)
+
+    def _take_pending(self, request_id: str) -> WaitingRequest[Request]:
+        self._done.pop(request_id, None)
+        return self._pending.pop(request_id)
