@@ -16,7 +16,7 @@ import torch
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.call import Call, Tail, prepare
-from grammar_backends.kernels.compiled import apply_compiled, why_not_compiled
+from grammar_backends.kernels.compiled import apply_at_once, apply_compiled, why_not_compiled
 from grammar_backends.kernels.cuda.launcher import apply_by_cuda
 from grammar_backends.kernels.mapping import Integers, RowMapping
 from grammar_backends.kernels.portable import apply_by_numpy, apply_by_torch
@@ -126,6 +126,9 @@ def apply_token_bitmask(
         BitmaskError: wrong dtype, device, number of dimensions or rows; a value in host memory that is out of range, or
             a logits row listed twice there (`RowMapping`). The logits are unchanged.
     """
+    is_plain = rows is None and d2t is None and vocab_size is None and column_offset == 0 and tail == "mask"
+    if is_plain and logits.is_cpu and apply_at_once(logits, bitmask, indices):
+        return
     call = prepare(
         logits,
         bitmask,

@@ -20,6 +20,7 @@ enum {
     BLOCK = 64,             // words looked at together: all ones are skipped at the price of reading the mask
     STRIPES_PER_THREAD = 4, // so that a thread which is held up leaves the rest to the others
     MOST_THREADS = 64,
+    MOST_CHECKED_ROWS = 4096,
 };
 
 typedef uint32_t word_t __attribute__((aligned(1), may_alias));
@@ -240,8 +241,8 @@ static void work_in_threads(struct task *task, int64_t threads) {
 // Tells a library that was built from another version of this file.
 const char source_digest[] = SOURCE_DIGEST;
 
-// `threads`: how many may be used. `vector_bytes`: the widest vectors to use, where the processor has them.
-void apply_bitmask(const struct arguments *arguments, int32_t threads, int32_t vector_bytes) {
+// `threads`: how many may be used. `vector_bytes`: the widest vectors to use, where the processor has them. Returns 1.
+int32_t apply_bitmask(const struct arguments *arguments, int32_t threads, int32_t vector_bytes) {
     const int64_t words = ((int64_t)arguments->column_count + 31) / 32;
     const int64_t bytes = (int64_t)arguments->jobs * arguments->column_count * arguments->element_size;
     const int64_t most = least(least(threads, MOST_THREADS), bytes / BYTES_PER_THREAD);
@@ -260,4 +261,27 @@ void apply_bitmask(const struct arguments *arguments, int32_t threads, int32_t v
         task.stripes = (words + task.stripe_words - 1) / task.stripe_words;
     }
     work_in_threads(&task, most);
+    return 1;
+}
+
+// Whether indices are rows or -1, and no row comes twice.
+static int are_distinct_rows(const index_t *rows, int64_t jobs, int64_t row_count) {
+    uint64_t seen[MOST_CHECKED_ROWS / 64] = {0};
+    if (row_count > MOST_CHECKED_ROWS) return 0;
+    for (int64_t job = 0; job < jobs; job++) {
+        const int64_t row = rows[job];
+        if (row == -1) continue;
+        const uint64_t bit = (uint64_t)1 << (row & 63);
+        if (row < 0 || row >= row_count || seen[row / 64] & bit) return 0;
+        seen[row / 64] |= bit;
+    }
+    return 1;
+}
+
+// The same for indices that nobody has checked: does nothing, and returns 0, where they are not obviously right.
+int32_t apply_checked(const struct arguments *arguments, int32_t threads, int32_t vector_bytes) {
+    if (arguments->logits_rows &&
+        !are_distinct_rows(arguments->logits_rows, arguments->jobs, arguments->row_count))
+        return 0;
+    return apply_bitmask(arguments, threads, vector_bytes);
 }

@@ -6,6 +6,7 @@ by arrays that lie where the logits lie, so that nothing is gathered or copied t
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -133,9 +134,9 @@ class RowMapping:
     @classmethod
     def _of(cls, *, step: int = 0, positions_per_request: int = 1, **arrays: Integers | None) -> RowMapping:
         tensors = {
-            name: flags(array) if name == "enabled" else integers(array, name)
-            for name, array in arrays.items()
-            if array is not None
+            name: flags(values) if name == "enabled" else integers(values, name)
+            for name, values in arrays.items()
+            if values is not None
         }
         per_job = {name: len(tensor) for name, tensor in tensors.items() if name != "first_rows"}
         if len(set(per_job.values())) > 1:
@@ -148,7 +149,7 @@ class RowMapping:
     def arrays(self) -> dict[str, torch.Tensor]:
         """The arrays that are given, by name."""
         named = {name: getattr(self, name) for name in ARRAYS}
-        return {name: array for name, array in named.items() if array is not None}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @property
     def is_one_to_one(self) -> bool:
@@ -158,16 +159,16 @@ class RowMapping:
     def to(self, device: torch.device) -> RowMapping:
         """The mapping with its arrays on a device; itself, if they are there."""
         arrays = self.arrays
-        if all(array.device == device for array in arrays.values()):
+        if all(tensor.device == device for tensor in arrays.values()):
             return self
-        moved = {name: array.to(device) for name, array in arrays.items()}
+        moved = {name: tensor.to(device) for name, tensor in arrays.items()}
         return RowMapping(step=self.step, positions_per_request=self.positions_per_request, **moved)
 
     def jobs(self, mask_rows: int) -> int:
         """How many jobs there are with so many mask rows."""
-        for array in (self.logits_rows, self.slots, self.mask_rows, self.enabled):
-            if array is not None:
-                return array.shape[0]
+        for tensor in (self.logits_rows, self.slots, self.mask_rows, self.enabled):
+            if tensor is not None:
+                return tensor.shape[0]
         return mask_rows
 
 
@@ -206,8 +207,9 @@ def _tensor(values: Integers, name: str) -> torch.Tensor:
         elif isinstance(values, np.ndarray):
             tensor = torch.from_numpy(np.ascontiguousarray(values))
         else:
-            tensor = torch.tensor(list(values), dtype=None if len(values) else torch.int32)
-    except (TypeError, ValueError, RuntimeError) as error:
+            entries = array("i", values)  # refuses what is no integer, and is several times as fast as torch
+            tensor = torch.frombuffer(entries, dtype=torch.int32) if entries else torch.empty(0, dtype=torch.int32)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise BitmaskError(f"{name} must be integers in one dimension: {error}") from error
     if tensor.dim() != 1:
         raise BitmaskError(f"{name} has one dimension, not {tensor.dim()}")

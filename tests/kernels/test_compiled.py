@@ -4,15 +4,18 @@ touched; and what happens where it is missing, stale or broken."""
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from grammar_backends.contract import allocate_bitmask, pack_ids
+from grammar_backends.errors import BitmaskError
 from grammar_backends.kernels import apply, apply_token_bitmask, compiled, fuzz
 from grammar_backends.kernels.apply import Implementation, available_implementations, missing_implementations
 from grammar_backends.kernels.call import prepare
@@ -75,12 +78,14 @@ print("both")
 """
 
 
-@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_h6_every_width_of_vectors_and_threads_give_the_logits_of_the_reference(build_library, vector_bytes, threads):
-    library = compiled.Library(build_library(*(IN_THREADS if threads > 1 else ())))
-    run = partial(library.apply, threads=threads, vector_bytes=vector_bytes)
-    assert list(fuzz.differences(600, 0, [Implementation("compiled", "cpu", run)])) == []
+def test_h6_every_width_of_vectors_and_threads_give_the_logits_of_the_reference(build_library):
+    installed, divided = compiled.Library(build_library()), compiled.Library(build_library(*IN_THREADS))
+    implementations = [
+        Implementation(f"{vector_bytes} bytes", "cpu", partial(library.apply, threads=3, vector_bytes=vector_bytes))
+        for vector_bytes in (16, 32, 64)
+        for library in (installed, divided)
+    ]
+    assert list(fuzz.differences(800, 0, implementations)) == []
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
@@ -154,6 +159,39 @@ def test_h6_what_is_missing_is_listed_with_its_reason_and_what_works_is_listed_w
     assert ("compiled" in names) == ("compiled" not in missing_implementations())
     assert ("CUDA kernel" in names) == ("CUDA kernel" not in missing_implementations())
     assert {"numpy", "torch on cpu"} <= set(names)
+
+
+def outcome(rows: int, masks: int, columns: int, words: int, indices: object) -> object:
+    """What becomes of logits of these sizes, or the error."""
+    generator = torch.Generator().manual_seed(rows * columns)
+    logits = torch.randn((rows, columns), generator=generator)
+    bitmask = torch.randint(-(2**31), 2**31, (masks, words), generator=generator).to(torch.int32)
+    try:
+        apply_token_bitmask(logits, bitmask, indices=indices)
+    except BitmaskError as error:
+        return str(error), logits.tolist()
+    return logits.tolist()
+
+
+def test_a20_plain_calls_have_the_outcome_that_they_have_without_the_library(build_library, monkeypatch):
+    library = compiled.Library(build_library())
+    monkeypatch.setattr(apply, "_implementation_for", apply._implementation_for.__wrapped__)  # what it remembers stays
+    dice = random.Random(5)
+    kinds = (list, tuple, np.array, torch.tensor, lambda values: torch.tensor(values, dtype=torch.int32))
+    raised = 0
+    for _ in range(400):
+        rows, masks = dice.choice((3, 5)), dice.choice((1, 2, 3))
+        right = dice.sample(range(-1, rows), masks)
+        wrong = [dice.randint(-1, rows) for _ in range(dice.choice((masks, 0, 4)))]
+        values = dice.choice((right, right, right, wrong))
+        indices = dice.choice((None, [0.5] * masks, [2**40] * masks, *(kind(values) for kind in kinds * 2)))
+        sizes = rows, masks, dice.choice((0, 1, 31, 100)), dice.choice((0, 1, 3, 4))
+        monkeypatch.setattr(compiled, "_library", library)
+        found = outcome(*sizes, indices)
+        monkeypatch.setattr(compiled, "_library", "not built")
+        assert found == outcome(*sizes, indices), (sizes, indices)
+        raised += isinstance(found, tuple)
+    assert 100 < raised < 300
 
 
 @pytest.mark.parametrize("is_built", [False, True])
