@@ -9,6 +9,7 @@ returns an `AutomatonArtifact`: matchers, rows, rollback and forks follow from t
 from __future__ import annotations
 
 import bisect
+import itertools
 import sys
 import threading
 from collections import OrderedDict
@@ -28,6 +29,9 @@ MAX_STATES = 50_000
 
 SPARE_STATES = 64
 """States beyond twice the rollback limit that pile up before old ones are dropped, so that dropping is rare (A33)."""
+
+MAX_FORCED = 10_000
+"""Bytes that one answer to what is forced may have."""
 
 ROW_CACHE_BYTES = 16 << 20
 """Memory for computed rows that one artifact may keep."""
@@ -114,6 +118,18 @@ class Automaton:
                 return None
             current = self.step(current, byte)
         return current
+
+    def forced(self, state: State) -> bytes:
+        """The bytes that every longer text of the language has next; none where a text may end."""
+        forced = bytearray()
+        while not state.accepting and len(forced) < MAX_FORCED:
+            ways = ((byte, following) for byte in range(256) if (following := self.step(state, byte)) is not None)
+            only = [*itertools.islice(ways, 2)]
+            if len(only) != 1:
+                break
+            forced.append(only[0][0])
+            state = only[0][1]
+        return bytes(forced)
 
     def _state(self, parsed: Hashable, pending: bytes) -> State:
         found = self._states.get((parsed, pending))
@@ -279,6 +295,9 @@ class AutomatonMatcher:
 
     def is_accepting(self) -> bool:
         return self._states[-1].accepting
+
+    def forced_bytes(self) -> bytes:
+        return self._artifact.automaton.forced(self._states[-1])
 
     def fork(self) -> AutomatonMatcher:
         return AutomatonMatcher(self._artifact, self._states.copy(), self._limit)

@@ -83,7 +83,8 @@ class Capabilities:
         structural_tags: which forms of structural tag: "legacy" (structures and triggers), "format".
         mask: "full" when a row has exactly the tokens that validate accepts; "canonical" when it may leave out
             other spellings of forced text (A12).
-        forced_tokens, forced_bytes: whether forced continuations can be asked for (I1).
+        forced_tokens, forced_bytes: whether forced continuations can be asked for (I1); who knows the bytes knows the
+            tokens, which the layer makes of them.
         compact_whitespace: whether ``whitespace="compact"`` is enforced (B5).
         closed_objects: whether ``additional_properties="closed"`` is enforced.
         regex: how the engine wants patterns written and what it cannot do (C3); None when it reads the layer's

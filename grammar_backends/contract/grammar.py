@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from grammar_backends.contract.bitmask import Bitmask, BitmaskRow, BitmaskTensor, check_rows
+from grammar_backends.contract.forcing import canonical_continuation
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import DeadEnd, GrammarError, UnsupportedFeature, trim
 
@@ -142,12 +143,13 @@ class Matcher(Protocol):
     Attributes (optional):
         fills_stop_tokens: True when `fill_row` itself sets the vocabulary's stop bits exactly while accepting.
 
-    Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_tokens() -> list[int]``,
-    ``forced_bytes() -> bytes``, ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more
-    than that, and the tokens of one `consume`, will be rolled back, so that older state can go; A33),
-    ``fill_at(address, nbytes) -> None`` (as `fill_row`, for an engine whose own call takes a pointer),
-    ``check() -> None`` (raises when the last `fill_row` failed; called when its row allows no text, for an engine
-    whose failures look like the end of a text and that would pay for asking each time).
+    Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_bytes() -> bytes``,
+    ``forced_tokens() -> list[int]`` (made of the forced bytes where it is absent),
+    ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more than that, and the tokens of
+    one `consume`, will be rolled back, so that older state can go; A33), ``fill_at(address, nbytes) -> None`` (as
+    `fill_row`, for an engine whose own call takes a pointer), ``check() -> None`` (raises when the last `fill_row`
+    failed; called when its row allows no text, for an engine whose failures look like the end of a text and that would
+    pay for asking each time).
     """
 
     def consume(self, tokens: Sequence[int]) -> int:
@@ -307,6 +309,11 @@ class Grammar:
     @property
     def error(self) -> GrammarError | None:
         return self._error
+
+    @property
+    def stop_set(self) -> frozenset[int]:
+        """The stop set of its request."""
+        return self._stops
 
     @property
     def usual_id(self) -> int:
@@ -535,6 +542,8 @@ class Grammar:
         return copy
 
     def forced_tokens(self) -> list[int]:
+        if hasattr(self._matcher, "forced_bytes") and not hasattr(self._matcher, "forced_tokens"):
+            return canonical_continuation(self._vocabulary, self, self.forced_bytes()).tokens
         tokens: list[int] = self._forced("forced_tokens", [])
         return tokens
 

@@ -6,6 +6,7 @@ text on any of them (A29, B6, B7). The readers for real tokenizers live in `gram
 
 from __future__ import annotations
 
+import bisect
 import copy
 import functools
 import hashlib
@@ -93,7 +94,8 @@ class Vocabulary:
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables that are quick to rebuild stay behind; the tokenizer itself travels, if it can be pickled.
-        return {name: value for name, value in self.__dict__.items() if name not in ("text_tokens", "_ids_by_bytes")}
+        tables = ("text_tokens", "_ids_by_bytes", "_sorted_tokens")
+        return {name: value for name, value in self.__dict__.items() if name not in tables}
 
     def with_width(self, width: int) -> Vocabulary:
         """The same vocabulary with rows that cover `width` ids, for a model that pads its vocabulary (B6).
@@ -141,7 +143,7 @@ class Vocabulary:
             ids = list(self._encode(text))
             if self.decode(ids) == data:
                 return ids
-        return self._spell(data)
+        return self.spell(data)
 
     @functools.cached_property
     def text_tokens(self) -> tuple[bytes, ...]:
@@ -174,6 +176,19 @@ class Vocabulary:
         digest.update(b"".join(tokens))
         return digest.hexdigest()
 
+    def starting_with(self, prefix: bytes) -> list[int]:
+        """The text tokens whose bytes begin with `prefix`, which is not empty."""
+        tokens, ids = self._sorted_tokens
+        first = bisect.bisect_left(tokens, prefix)
+        below = prefix.rstrip(b"\xff")  # what comes behind all of them ends with a larger byte
+        end = bisect.bisect_left(tokens, below[:-1] + bytes([below[-1] + 1]), first) if below else len(tokens)
+        return ids[first:end]
+
+    @functools.cached_property
+    def _sorted_tokens(self) -> tuple[list[bytes], list[int]]:
+        ids = sorted((id_ for id_, token in enumerate(self.text_tokens) if token), key=self.text_tokens.__getitem__)
+        return [self.text_tokens[id_] for id_ in ids], ids
+
     @functools.cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         table: dict[bytes, int] = {}
@@ -193,8 +208,15 @@ class Vocabulary:
             return first
         return ids[0] if len(ids) == 1 and self.text_tokens[ids[0]] == token else first
 
-    def _spell(self, data: bytes) -> list[int]:
-        # Longest token first; `dead` are the positions from which the rest cannot be spelled.
+    def spell(self, data: bytes) -> list[int]:
+        """Text tokens that stand for any bytes, also for a part of a character: the longest that fit, from the left.
+
+        This is not how the tokenizer would cut a text; `encode` is.
+
+        Raises:
+            VocabularyError: the bytes cannot be spelled with this vocabulary.
+        """
+        # `dead` are the positions from which the rest cannot be spelled.
         table, cuts, dead = self._ids_by_bytes, [0], set[int]()
         longest = max(map(len, table), default=0)
         while (start := cuts[-1]) < len(data):

@@ -145,7 +145,7 @@ def forced_tokens_are_the_only_way_on(lab: Lab) -> None:
     """Tokens that are said to be forced are legal one after another, no text goes on differently, and they are the
     tokenizer's own for it; after termination nothing is forced. A backend that does not declare them raises
     UnsupportedFeature."""
-    declared = lab.capabilities.forced_tokens
+    declared = lab.capabilities.forced_tokens or lab.capabilities.forced_bytes
     for grammar, tokens, following in _check_forced(lab, "forced_tokens", declared):
         lab.equal(grammar.validate_tokens(tokens), tokens, "forced tokens are not legal")
         lab.equal(tokens, following[: len(tokens)], "forced tokens are not how the tokenizer goes on (I3)")

@@ -28,7 +28,9 @@ from grammar_backends.contract import (
     GrammarOptions,
     GrammarSpec,
     Vocabulary,
+    count_allowed,
     pack_ids,
+    unpack_ids,
 )
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
@@ -41,6 +43,9 @@ SPARE_STATES = 64
 
 PRIVATE_USE = range(0xE000, 0xF900)
 """Characters of which a text hardly ever has all."""
+
+MOST_BEGINNINGS = 512
+"""Tokens that can be the beginning of one and the same text: as many as the longest one has bytes, and their twins."""
 
 ROW_CACHE_BYTES = 16 << 20
 """Memory for computed rows that one artifact may keep."""
@@ -59,6 +64,7 @@ class OutlinesEngine:
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._stop_row = pack_ids(vocabulary.stop_ids, vocabulary.width)
+        self._tokens = vocabulary.text_tokens
         self._lead = _lead(vocabulary)
         self._lead_pattern = re.escape(vocabulary.text_tokens[self._lead].decode())
         ids: dict[bytes, list[int]] = {}
@@ -83,7 +89,7 @@ class OutlinesEngine:
         return artifact
 
     def _artifact(self, index: Index) -> OutlinesArtifact:
-        return OutlinesArtifact(index, self._lead, self._stop_row)
+        return OutlinesArtifact(index, self._lead, self._stop_row, self._tokens)
 
     def dump_artifact(self, artifact: Artifact) -> bytes:
         """`ArtifactSerializer.dump_artifact`: the index in outlines-core's own binary form."""
@@ -160,13 +166,15 @@ def _space(options: GrammarOptions) -> str:
 class OutlinesArtifact:
     """An index, and the most recently computed rows of its states, stop bits included."""
 
-    __slots__ = ("_capacity", "_lead", "_rows", "_stop_row", "arrivals", "index", "start")
+    __slots__ = ("_capacity", "_lead", "_only", "_rows", "_stop_row", "_tokens", "arrivals", "index", "start")
 
-    def __init__(self, index: Any, lead: int, stop_row: NDArray[np.int32]) -> None:
+    def __init__(self, index: Any, lead: int, stop_row: NDArray[np.int32], tokens: Sequence[bytes]) -> None:
         self.index = index
         self.start: int = index.get_next_state(index.get_initial_state(), lead)
         self.arrivals: dict[int, tuple[int, int]] = {}
         """For each state seen, one (state before it, token): how a `Guide` can be led there."""
+        self._only: dict[int, tuple[bytes, int] | None] = {}
+        self._tokens = tokens
         self._lead = lead
         self._stop_row = stop_row
         self._capacity = max(1, ROW_CACHE_BYTES // stop_row.nbytes)
@@ -187,6 +195,25 @@ class OutlinesArtifact:
             if len(self._rows) > self._capacity:
                 self._rows.popitem(last=False)
         return row
+
+    def only_way(self, state: int) -> tuple[bytes, int] | None:
+        """Bytes with which every text goes on, and the state behind them; None where texts differ or may end."""
+        if state not in self._only:
+            self._only[state] = self._find_only_way(state)
+        return self._only[state]
+
+    def _find_only_way(self, state: int) -> tuple[bytes, int] | None:
+        row = self.row(state)
+        if self.index.is_final_state(state) or count_allowed(row) > MOST_BEGINNINGS:
+            return None
+        ids = unpack_ids(row)
+        shortest = min(ids, key=lambda id_: len(self._tokens[id_]))
+        data = self._tokens[shortest]
+        if not all(self._tokens[id_].startswith(data) for id_ in ids):
+            return None
+        following = self.index.get_next_state(state, shortest)
+        self.arrivals.setdefault(following, (state, shortest))
+        return data, following
 
     def _guide_at(self, state: int) -> Guide:
         # Only a Guide writes rows natively (forty times faster than listing tokens), and it starts at the beginning.
@@ -240,6 +267,13 @@ class OutlinesMatcher:
 
     def is_accepting(self) -> bool:
         return bool(self._artifact.index.is_final_state(self._states[-1]))
+
+    def forced_bytes(self) -> bytes:
+        forced, state = b"", self._states[-1]
+        while (only := self._artifact.only_way(state)) is not None:
+            data, state = only
+            forced += data
+        return forced
 
     def fork(self) -> OutlinesMatcher:
         return OutlinesMatcher(self._artifact, self._states.copy(), self._limit)

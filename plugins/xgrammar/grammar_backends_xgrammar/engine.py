@@ -316,9 +316,6 @@ class XGrammarMatcher:
     def forced_bytes(self) -> bytes:
         return str(self.handle.find_jump_forward_string()).encode()
 
-    def forced_tokens(self) -> list[int]:
-        return list(self.handle.find_jump_forward_tokens())
-
 
 class FreeTextMatcher(XGrammarMatcher):
     """The same for grammars with free text, in which xgrammar takes any bytes for complete.
