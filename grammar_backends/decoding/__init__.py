@@ -10,9 +10,13 @@ from grammar_backends.decoding.drafts import (
     trim_drafts,
     verify_in_sequence,
 )
+from grammar_backends.decoding.gate import Gate
 from grammar_backends.decoding.layout import ApplyJobs, MaskBatch, MaskDescriptor, RequestReport, RowState
 from grammar_backends.decoding.ledger import DraftLedger
+from grammar_backends.decoding.markers import Marker, MarkerSearch, TextMarker, TokenMarker
+from grammar_backends.decoding.reasoning import HostEnd, ReasoningGate
 from grammar_backends.decoding.trees import DraftTree
+from grammar_backends.decoding.trigger import TriggerGate
 
 __all__ = [
     "ApplyJobs",
@@ -22,11 +26,19 @@ __all__ = [
     "DraftLedger",
     "DraftTree",
     "FillOutcome",
+    "Gate",
+    "HostEnd",
+    "Marker",
+    "MarkerSearch",
     "MaskBatch",
     "MaskDescriptor",
     "MaskRequest",
+    "ReasoningGate",
     "RequestReport",
     "RowState",
+    "TextMarker",
+    "TokenMarker",
+    "TriggerGate",
     "TrimmedDrafts",
     "commit_tokens",
     "fill_bitmasks",
