@@ -11,6 +11,7 @@ from grammar_backends.decoding.drafts import (
     verify_in_sequence,
 )
 from grammar_backends.decoding.gate import Gate
+from grammar_backends.decoding.jump import Jump, JumpForward, JumpPolicy, JumpStatistics
 from grammar_backends.decoding.layout import ApplyJobs, MaskBatch, MaskDescriptor, RequestReport, RowState
 from grammar_backends.decoding.ledger import DraftLedger
 from grammar_backends.decoding.markers import Marker, MarkerSearch, TextMarker, TokenMarker
@@ -28,6 +29,10 @@ __all__ = [
     "FillOutcome",
     "Gate",
     "HostEnd",
+    "Jump",
+    "JumpForward",
+    "JumpPolicy",
+    "JumpStatistics",
     "Marker",
     "MarkerSearch",
     "MaskBatch",
