@@ -11,7 +11,7 @@ import pytest
 
 from grammar_backends import StructuredOutputGrammar, Vocabulary, load_backend
 from grammar_backends.contract import Grammar, GrammarBackend, GrammarSpec
-from grammar_backends.decoding import Gate, MarkerSearch, ReasoningGate, TokenMarker, TriggerGate
+from grammar_backends.decoding import Gate, MarkerSearch, ReasoningGate, TriggerGate
 from grammar_backends.plugins.host import load_attribute
 from grammar_backends_conformance.laws import LAWS, Lab, Law, Unsupported, Violation
 from grammar_backends_conformance.vocabularies import suite_vocabulary
@@ -35,12 +35,6 @@ def reasoning(grammar: StructuredOutputGrammar, vocabulary: Vocabulary) -> Gate:
 
 def composed(grammar: StructuredOutputGrammar, vocabulary: Vocabulary) -> Gate:
     return reasoning(trigger(grammar, vocabulary), vocabulary)
-
-
-def grammar_too(grammar: StructuredOutputGrammar, vocabulary: Vocabulary) -> Gate:
-    """The grammar covers the reasoning, too, and reasoning goes on to the end."""
-    search = MarkerSearch(vocabulary, [TokenMarker([marker(grammar, vocabulary)] * 9)])
-    return ReasoningGate(grammar, search, constrain_reasoning=True)
 
 
 Wrap = Callable[[StructuredOutputGrammar, Vocabulary], Gate]
@@ -89,8 +83,6 @@ class GatedLab(Lab):
 
 SETUPS = [
     ("byte", "xgrammar", composed),
-    ("byte", "guidance", grammar_too),
-    ("byte", "lm-format-enforcer", trigger),
     ("adversarial", "outlines", composed),
 ]
 
