@@ -297,7 +297,7 @@ class GrammarBackend:
         """A compiled grammar of this backend as bytes, for `load_grammar` in this or another process.
 
         Raises:
-            ArtifactError: the engine has no serial form, or another backend compiled it.
+            ArtifactError: the engine has no serial form, or none for this artifact; or another backend compiled it.
             CompileError: the engine failed.
         """
         if compiled.backend is not self:
@@ -305,6 +305,8 @@ class GrammarBackend:
         serializer, identity = self._serializer(), self._identity(compiled.spec)
         try:
             payload = serializer.dump_artifact(compiled._artifact)
+        except ArtifactError:
+            raise
         except Exception as error:
             raise self._failure(compiled.spec, error) from error
         return seal(identity, payload)

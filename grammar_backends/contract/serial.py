@@ -35,7 +35,11 @@ class ArtifactSerializer(Protocol):
     known without it."""
 
     def dump_artifact(self, artifact: Artifact) -> bytes:
-        """An artifact of this engine as bytes that `load_artifact` reads in another process."""
+        """An artifact of this engine as bytes that `load_artifact` reads in another process.
+
+        Raises:
+            ArtifactError: not this one; it would be too large, say.
+        """
         ...
 
     def load_artifact(self, data: bytes) -> Artifact:

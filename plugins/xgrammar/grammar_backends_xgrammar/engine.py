@@ -30,8 +30,9 @@ from grammar_backends.contract.grammar_text import (
     syntax_of,
 )
 from grammar_backends.contract.regex import translate
-from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
+from grammar_backends.errors import ArtifactError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_xgrammar import DIALECT
+from grammar_backends_xgrammar.serial import estimated_bytes, reduced
 from grammar_backends_xgrammar.tags import FRAME, TagWriter, framed
 
 __all__ = ["XGrammarEngine"]
@@ -51,6 +52,10 @@ PLAIN_KEYS = rf"""
 """The rest of a name after its first characters: the rules that replace xgrammar's own for strings."""
 
 
+SERIAL_LIMIT = 128 << 20
+"""JSON that one artifact may become on its way to bytes; xgrammar needs ten times as much memory for it."""
+
+
 class _Compiler(NamedTuple):
     """A compiler, and the vocabulary that it sees."""
 
@@ -67,7 +72,7 @@ class XGrammarEngine:
     """
 
     version = importlib.metadata.version("xgrammar")
-    serial_format = "json-1"
+    serial_format = "json-2"
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._vocabulary = vocabulary
@@ -146,9 +151,11 @@ class XGrammarEngine:
         """`ArtifactSerializer.dump_artifact`: a line of JSON with what the adapter knows, then xgrammar's own JSON."""
         if not isinstance(artifact, XGrammarArtifact):
             raise TypeError(f"{type(artifact).__name__} is no artifact of xgrammar")
+        if estimated_bytes(str(artifact._compiled.grammar)) > SERIAL_LIMIT:
+            raise ArtifactError("xgrammar's JSON of this grammar would be too large")
         named = sorted(self._vocabulary.special_ids - artifact._hidden)
         head = json.dumps({"named": named, "free_text": artifact._tokens is not None})
-        return f"{head}\n{artifact._compiled.serialize_json()}".encode()
+        return f"{head}\n{reduced(artifact._compiled.serialize_json())}".encode()
 
     def load_artifact(self, data: bytes) -> XGrammarArtifact:
         """`ArtifactSerializer.load_artifact`."""
