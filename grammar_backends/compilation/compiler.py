@@ -234,7 +234,10 @@ class Compiler:
     def _keep(self, backend: GrammarBackend, compiled: CompiledGrammar, data: bytes | None) -> None:
         if self._store is None or backend.serializer is None:
             return
-        self._store.put(backend.artifact_key(compiled.spec), data or backend.dump_grammar(compiled))
+        try:
+            self._store.put(backend.artifact_key(compiled.spec), data or backend.dump_grammar(compiled))
+        except (ArtifactError, CompileError) as error:  # the request has its grammar all the same
+            logger.info("%s of %s is not stored: %s", compiled.spec, backend.name, error)
 
     def _compile_here(self, backend: GrammarBackend, work: Compilation) -> CompiledGrammar:
         started = time.monotonic()

@@ -17,8 +17,16 @@ from typing import Any
 
 from grammar_backends.compilation.backends import LiveBackends
 from grammar_backends.compilation.outcome import CompilationFailure
-from grammar_backends.contract import BackendSpec, GrammarKind, GrammarOptions, GrammarSpec, Vocabulary
-from grammar_backends.errors import GrammarBackendsError
+from grammar_backends.contract import (
+    BackendSpec,
+    CompiledGrammar,
+    GrammarBackend,
+    GrammarKind,
+    GrammarOptions,
+    GrammarSpec,
+    Vocabulary,
+)
+from grammar_backends.errors import ArtifactError, GrammarBackendsError
 from grammar_backends.plugins import PluginHost, hookimpl
 from grammar_backends.workers import Message, Service, out_of_memory, serve
 
@@ -93,13 +101,20 @@ def _compile(backends: LiveBackends, message: Message) -> Message:
         backend = backends.get(name)
         started = time.monotonic()
         compiled = backend.compile_grammar(spec)
-        serial = backend.serializer is not None
-        data = backend.dump_grammar(compiled) if serial else b""
+        data = _dump(backend, compiled)
     except BaseException as error:  # an engine's panic is no Exception
         if out_of_memory(error):
             raise MemoryError from error
         return Message({"failure": CompilationFailure.of(error, name).to_dict()})
-    return Message({"seconds": time.monotonic() - started, "serial": serial}, data)
+    return Message({"seconds": time.monotonic() - started, "serial": data is not None}, data or b"")
+
+
+def _dump(backend: GrammarBackend, compiled: CompiledGrammar) -> bytes | None:
+    """The artifact as bytes; None where there are none: the parent then compiles what is known to compile."""
+    try:
+        return backend.dump_grammar(compiled)
+    except ArtifactError:
+        return None
 
 
 if __name__ == "__main__":
