@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from grammar_backends import GrammarSpec
-from grammar_backends.compilation import Consensus, WaitingQueue
+from grammar_backends import GrammarSpec, load_vocabulary
+from grammar_backends.compilation import Consensus, GrammarManager, WaitingQueue
 from grammar_backends.compilation.ranks import AllGatherConsensus, PipelineConsensus, RankZeroConsensus
 
 SCHEDULES = 500
@@ -169,12 +169,34 @@ def check(consensus: Consensus, rank: int, size: int, stages: Stages) -> str:
     return digest.hexdigest()
 
 
+def check_managers(consensus: Consensus, rank: int) -> str:
+    """Compile for real on every rank, with a failure that only the last rank knows; what happened, in order."""
+    queue: WaitingQueue[str] = WaitingQueue(consensus)
+    log = []
+    with GrammarManager(load_vocabulary("byte"), backend="guidance") as manager:
+        for number in range(40):
+            broken = number % 7 == 3 or (number == 20 and rank > 0)
+            spec = GrammarSpec.regex("(" if broken else f"[a-z]{{{number % 5 + 1}}}")
+            queue.add(str(number), str(number), manager.submit(str(number), spec))
+        while len(queue):
+            seen = manager.finished
+            log += [f"{failed.waiting.request_id} failed" for failed in queue.poll()]
+            while (waiting := queue.pop()) is not None:
+                log.append(f"{waiting.request_id} started")
+            manager.wait_finished(seen, 0.01)
+    failed = {line.split()[0] for line in log if "failed" in line}
+    if len(log) != 40 or failed != {str(number) for number in range(40) if number % 7 == 3 or number == 20}:
+        raise AssertionError(log)
+    return ",".join(log).replace(" ", "-")
+
+
 def main(rank: int, size: int, directory: Path) -> None:
     store = dist.FileStore(str(directory / "rendezvous"), size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120))
     if size == 2:
         for consensus in (AllGatherConsensus(), RankZeroConsensus()):
             sys.stdout.write(check(consensus, rank, size, ((0, 1),)) + "\n")
+        sys.stdout.write(check_managers(AllGatherConsensus(), rank) + "\n")
     else:
         stages = ((0, 1), (2, 3))  # of two ranks each, which share the layers of a stage
         groups = [dist.new_group(list(ranks)) for ranks in stages]

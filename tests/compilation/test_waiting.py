@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar_backends import GrammarSpec
-from grammar_backends.compilation import Verdict, WaitingQueue
+from grammar_backends import GrammarSpec, load_vocabulary
+from grammar_backends.compilation import GrammarManager, Verdict, WaitingQueue
 
 SPEC = GrammarSpec.regex("a")
 
@@ -146,6 +146,26 @@ def test_e12_misuse_is_an_error() -> None:
         queue.add("0", "0", Switch())
     with pytest.raises(ValueError, match="scan_limit"):
         WaitingQueue(scan_limit=0)
+
+
+def test_e12_tickets_of_a_manager_are_promoted_in_order_and_fail_with_their_reason() -> None:
+    queue: WaitingQueue[str] = WaitingQueue(scan_limit=3)
+    started, failed = [], {}
+    with GrammarManager(load_vocabulary("byte"), backend="guidance") as manager:
+        for number in range(20):
+            spec = GrammarSpec.regex(f"[a-z]{{{number + 1}}}" if number % 5 else "(")
+            queue.add(str(number), str(number), manager.submit(str(number), spec))
+        cancelled = queue.remove("7")
+        assert cancelled is not None
+        cancelled.ticket.cancel()  # type: ignore[union-attr]  # it is a GrammarTicket
+        while len(queue):
+            seen = manager.finished
+            failed |= {each.waiting.request: each.reason for each in queue.poll()}
+            started += popped(queue)
+            manager.wait_finished(seen, 0.05)
+    assert failed.keys() == {"0", "5", "10", "15"}
+    assert all(reason.startswith("spec: ") for reason in failed.values())
+    assert sorted(started, key=int) == [str(number) for number in range(20) if number % 5 and number != 7]
 
 
 @dataclass
