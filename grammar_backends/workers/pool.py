@@ -30,7 +30,7 @@ class PoolState:
         idle: warm workers that wait for a task.
         busy: workers with a task.
         starting: workers that warm up.
-        lost: workers that died or were killed over their task, so far.
+        lost: workers that died, or were killed or replaced over their task, so far.
         unavailable: why no worker could be started; "" when the latest start went well.
     """
 
@@ -93,20 +93,22 @@ class WorkerPool:
         Raises:
             WorkerTrouble: there is no answer. Only this task is charged; its worker is replaced.
         """
-        while True:
+        seconds = self._limits.seconds if seconds is None else seconds
+        worker = self._take()
+        while worker.exited():  # while it was idle: no task is charged for that
+            self._drop(worker)
             worker = self._take()
-            died_idle = worker.exited()
-            try:
-                if not died_idle:
-                    answer = worker.ask(
-                        task, self._limits.seconds if seconds is None else seconds, self._limits.megabytes
-                    )
-                    self._give_back(worker)
-                    return answer
-            except WorkerTrouble as trouble:
-                raise WorkerTrouble("closed", "the workers were stopped") if self._closed else trouble from None
-            finally:
-                self._drop_if_busy(worker)
+        try:
+            answer = worker.ask(task, seconds, self._limits.megabytes)
+        except WorkerTrouble as trouble:
+            self._drop(worker)
+            raise WorkerTrouble("closed", "the workers were stopped") if self._closed else trouble from None
+        except BaseException:
+            self._drop(worker)
+            raise
+        if not self._give_back(worker):
+            self._drop(worker)
+        return answer
 
     @property
     def state(self) -> PoolState:
@@ -154,21 +156,19 @@ class WorkerPool:
     def _hopeless(self) -> bool:
         return bool(self._unavailable) and not self._busy and not self._starting
 
-    def _give_back(self, worker: Worker) -> None:
-        """Keep a worker for the next task, unless it has grown much."""
+    def _give_back(self, worker: Worker) -> bool:
+        """Keep a worker for the next task; False when it is to be dropped: it has grown much, or the pool is closed."""
         grown = worker.memory() - worker.memory_when_ready
         with self._changed:
             if self._closed or grown > self._limits.megabytes * 2**20 / 2:
-                return
+                return False
             self._busy.discard(worker)
             self._idle.append(worker)
             self._changed.notify_all()
+            return True
 
-    def _drop_if_busy(self, worker: Worker) -> None:
-        """Release a worker that was not given back."""
-        with self._changed:
-            if worker not in self._busy:
-                return
+    def _drop(self, worker: Worker) -> None:
+        """Kill a worker that was taken; the keeper starts another one."""
         worker.kill()
         with self._changed:
             self._busy.discard(worker)
@@ -207,29 +207,38 @@ class WorkerPool:
             self._note_failed_start(str(error))
 
     def _look_at(self, worker: Worker) -> None:
+        """Take in a worker that has become ready, or give up one that will not."""
+        try:
+            trouble = self._start_trouble(worker)
+        except Exception as error:  # nothing that a worker says may end the keeper
+            trouble = f"its first words cannot be read: {error!r}"
+        if worker.ready is None and not trouble:
+            return
+        if trouble:
+            worker.kill()
+        with self._changed:
+            self._starting.remove(worker)
+            if trouble:
+                self._note_failed_start(trouble)
+                return
+            self._idle.append(worker)
+            self._failed_starts, self._unavailable = 0, ""
+            self._changed.notify_all()
+
+    def _start_trouble(self, worker: Worker) -> str:
+        """Why a worker does not start; "" when it has, or still may."""
         messages, gone = worker.receive()
         if messages and "ready" in messages[0].head:
             worker.note_ready(messages[0].head["ready"], self._limits.megabytes)
-            with self._changed:
-                self._starting.remove(worker)
-                self._idle.append(worker)
-                self._failed_starts, self._unavailable = 0, ""
-                self._changed.notify_all()
-            return
-        late = time.monotonic() - worker.started > self._limits.start_seconds
-        if not (messages or gone or late):
-            return
-        words = worker.last_words()
-        status = worker.kill()
+            return ""
         if messages:
-            reason = messages[0].head["failed"]["message"]
-        elif late:
-            reason = f"not ready after {self._limits.start_seconds:g} s"
-        else:
-            reason = describe_exit(status) + (f": {words}" if words else "")
-        with self._changed:
-            self._starting.remove(worker)
-            self._note_failed_start(reason)
+            return str(messages[0].head["failed"]["message"])
+        if gone:
+            words = worker.last_words()
+            return describe_exit(worker.kill()) + (f": {words}" if words else "")
+        if time.monotonic() - worker.started > self._limits.start_seconds:
+            return f"not ready after {self._limits.start_seconds:g} s"
+        return ""
 
     def _note_failed_start(self, reason: str) -> None:
         self._failed_starts += 1

@@ -150,7 +150,7 @@ class Worker:
             if messages:
                 return _answer(messages[0])
             if time.monotonic() >= deadline:
-                raise WorkerTrouble("timeout", f"not done after {seconds:g} s")
+                raise WorkerTrouble("timeout", f"not done after {seconds:.3g} s")
             if (self.memory() - memory) / 2**20 > megabytes:
                 raise WorkerTrouble("memory", f"out of memory: grew beyond {megabytes:g} MB")
         self.wait(5.0)
