@@ -16,13 +16,11 @@ __all__ = ["FailureCache", "GrammarCache"]
 UNKNOWN_BYTES = 1 << 20
 """What a compiled grammar counts whose engine does not say how large it is."""
 
-NOT_OF_THE_SPEC = frozenset(
-    (FailureKind.CANCELLED, FailureKind.SHUTDOWN, FailureKind.OUT_OF_MEMORY, FailureKind.STUCK, FailureKind.DISABLED)
-)
-"""Failures that say nothing about what was compiled: never remembered (E9)."""
-
 LASTING = frozenset((FailureKind.SPEC, FailureKind.UNSUPPORTED, FailureKind.ENGINE))
 """Failures that the same spec would meet again."""
+
+TRANSIENT = frozenset((FailureKind.TIMEOUT, FailureKind.CRASH, FailureKind.MEMORY_LIMIT))
+"""Failures that it might. All others say nothing about the spec, and are never remembered (E9)."""
 
 
 class GrammarCache:
@@ -91,10 +89,14 @@ class FailureCache:
 
     def put(self, key: Hashable, failure: CompilationFailure) -> None:
         """Remember one, if it says something about what was compiled."""
-        if failure.kind in NOT_OF_THE_SPEC:
+        if failure.kind in LASTING:
+            until = self._clock() + self._lasting
+        elif failure.kind in TRANSIENT:
+            until = self._clock() + self._transient
+        else:
             return
         self._failures.pop(key, None)
-        self._failures[key] = failure, self._clock() + (self._lasting if failure.kind in LASTING else self._transient)
+        self._failures[key] = failure, until
         while len(self._failures) > self._most_entries:
             self._failures.popitem(last=False)
 

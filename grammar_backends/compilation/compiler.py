@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 
+LOAD_SECONDS = 180.0
+"""How long a backend may take to load: that is no part of a spec's budget."""
+
 Watch = Callable[[float], AbstractContextManager[object]]
 """Makes a context for a call that cannot be stopped, with the seconds it may take."""
 
@@ -197,7 +200,8 @@ class Compiler:
         if known is not None:
             work.source = "memory"
             return known
-        backend = self._backends.get(name)
+        with work.watch(LOAD_SECONDS):
+            backend = self._backends.get(name)
         stored = self._stored(backend, work)
         if stored is not None:
             return stored
@@ -209,7 +213,7 @@ class Compiler:
         if data is None:
             compiled = self._compile_here(backend, work)
         else:
-            compiled = self._load(backend, work.spec, data)
+            compiled = self._load(backend, work, data)
         self._keep(backend, compiled, data)
         return compiled
 
@@ -247,9 +251,10 @@ class Compiler:
             finally:
                 work.seconds += time.monotonic() - started
 
-    def _load(self, backend: GrammarBackend, spec: GrammarSpec, data: bytes) -> CompiledGrammar:
+    def _load(self, backend: GrammarBackend, work: Compilation, data: bytes) -> CompiledGrammar:
         try:
-            return backend.load_grammar(spec, data)
+            with work.watch(self._left(work)):
+                return backend.load_grammar(work.spec, data)
         except ArtifactError as error:
             raise CompileError(f"what {backend.name} compiled cannot be read: {error}", backend=backend.name) from error
 

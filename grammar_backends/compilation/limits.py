@@ -19,8 +19,9 @@ class ManagerLimits:
         defer_seconds: how long a scheduler may pass over one request, from the first time it does (E6).
         attach_seconds: how long `GrammarTicket.attach` may wait (E6).
         shutdown_seconds: how long a shutdown may wait (E16).
-        workers: compilations at a time; None for half the cores divided by `compile_threads`, but at least two, so that
-            one slow spec does not hold up all others (E2).
+        workers: compilations at a time, each with a process if need be, and one process to spare; None for half the
+            cores divided by `compile_threads`, but at least two, so that one slow spec does not hold up all others, and
+            at most eight, since a process takes some hundred megabytes (E2).
         compile_threads: threads inside one compilation, for engines that can use several (E2).
         stuck_threads: threads that never came back from an engine and are replaced; with more of them the manager
             works with fewer threads, and with none left it refuses (E6).
@@ -56,7 +57,7 @@ class ManagerLimits:
     @property
     def threads(self) -> int:
         """Compilations at a time."""
-        return self.workers or max(2, available_cores() // 2 // self.compile_threads)
+        return self.workers or min(8, max(2, available_cores() // 2 // self.compile_threads))
 
 
 def available_cores() -> int:

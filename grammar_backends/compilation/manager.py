@@ -305,7 +305,9 @@ class GrammarManager:
         if self._synchronous or self._is_inline(*flight.key):
             self._run(flight)
             return
-        flight.work.watch = lambda seconds: self._threads.limited(seconds, functools.partial(self._give_up, flight))
+        flight.work.watch = lambda seconds: self._threads.limited(
+            seconds, functools.partial(self._give_up, flight, seconds)
+        )
         self._threads.submit(functools.partial(self._run, flight), functools.partial(self._land, flight, _STUCK))
 
     def _is_inline(self, name: str, spec: GrammarSpec) -> bool:
@@ -333,10 +335,10 @@ class GrammarManager:
                 raise
         self._land(flight, outcome)
 
-    def _give_up(self, flight: _Flight) -> None:
+    def _give_up(self, flight: _Flight, seconds: float) -> None:
         """A call into an engine does not come back."""
-        work, seconds = flight.work, self.limits.compile_seconds
-        message = f"{work.backend}: not done after {seconds:g} s"
+        work = flight.work
+        message = f"{work.backend}: not done after {seconds:.3g} s"
         self._land(flight, CompilationFailure(FailureKind.TIMEOUT, CompileError(message, backend=work.backend)))
 
     def _land(self, flight: _Flight, outcome: CompiledGrammar | CompilationFailure) -> None:

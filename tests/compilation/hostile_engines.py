@@ -89,6 +89,15 @@ class Broken(Hostile):
         raise RuntimeError("the engine broke")
 
 
+class Threaded(Serial):
+    """Writes into the diary how many threads it may use, by its option and by the environment."""
+
+    def compile(self, spec):
+        with open(self.options["diary"], "a") as diary:
+            diary.write(f"{self.options.get('compile_threads')}/{os.environ.get('OMP_NUM_THREADS')}\n")
+        return Artifact([b"a"], self.vocabulary)
+
+
 class Closable(Hostile):
     """Writes into the diary when it is closed."""
 
@@ -104,13 +113,12 @@ def aborts_at_start(vocabulary, options):
     return Hostile(vocabulary, options)
 
 
-def _backend(name, attribute, priority=None):
+def _backend(name, attribute, **capabilities):
     return BackendSpec(
         name,
         f"hostile_engines:{attribute}",
         api_version=API_VERSION,
-        capabilities=Capabilities(kinds=frozenset({GrammarKind.CHOICE})),
-        priority=priority,
+        capabilities=Capabilities(kinds=frozenset({GrammarKind.CHOICE}), **capabilities),
     )
 
 
@@ -123,5 +131,6 @@ def grammar_backends_register_backends():
         _backend("late", "Late"),
         _backend("broken", "Broken"),
         _backend("closable", "Closable"),
+        _backend("threaded", "Threaded", compile_threads=True),
         _backend("aborts-at-start", "aborts_at_start"),
     ]

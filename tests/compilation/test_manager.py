@@ -19,6 +19,8 @@ from grammar_backends.compilation import (
     FailureKind,
     GrammarManager,
     GrammarTicket,
+    ManagerLimits,
+    limits,
 )
 from grammar_backends.contract import CompiledGrammar
 from grammar_backends.errors import BackendUnavailable, CompileError, GrammarError, SpecError, UnsupportedFeature
@@ -443,6 +445,30 @@ def test_e2_several_backends_live_in_one_manager(make_manager: Any, choice: Choi
     assert len(diary()) == 2
 
 
+def test_e2_an_engine_is_told_how_many_threads_one_compilation_may_use(
+    make_manager: Any, choice: Choice, diary: Any
+) -> None:
+    manager = make_manager(isolation="process", backend="threaded", compile_threads=3)
+    outcome_of(manager.submit("a", choice("a")))
+    assert diary() == ["3/3"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "compile_threads", "workers"), [(1, 1, 2), (8, 1, 4), (8, 2, 2), (16, 2, 4), (192, 1, 8)]
+)
+def test_e2_workers_and_their_threads_take_half_the_cores_within_bounds(
+    monkeypatch: pytest.MonkeyPatch, cores: int, compile_threads: int, workers: int
+) -> None:
+    monkeypatch.setattr(limits, "available_cores", lambda: cores)
+    assert ManagerLimits(compile_threads=compile_threads).threads == workers
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"compile_seconds": -1.0}, {"cached_bytes": "1"}, {"workers": True}])
+def test_e6_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ManagerLimits(**wrong)
+
+
 # The automatic choice
 
 
@@ -487,6 +513,13 @@ def test_c2_nobody_enforces_it_is_the_clients_error_with_every_reason(make_manag
     assert isinstance(failure_of(again).error, UnsupportedFeature)
 
 
+def test_e9_what_the_automatic_choice_came_to_is_remembered_too(make_manager: Any, choice: Choice, diary: Any) -> None:
+    manager = make_manager(isolation="process", compile_seconds=0.5, **order("hostile", "serial"))
+    failure = failure_of(manager.submit("a", choice("hang")))
+    assert all(manager.submit("a", choice("hang")).outcome is failure for _ in range(100))
+    assert diary() == ["hang"]
+
+
 def test_k5_what_kills_its_process_is_not_tried_with_the_next_backend(
     make_manager: Any, choice: Choice, diary: Any
 ) -> None:
@@ -514,11 +547,16 @@ HOSTILE = {
 SAFE_IN_THREADS = ("exhaust", "fail", "panic", "leave", "empty", "malformed", "refuse")
 
 
+def resident_megabytes() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+
 @pytest.mark.parametrize("backend", ["hostile", "serial"])
 def test_e5_e6_each_trouble_fails_its_own_ticket_while_all_others_finish_and_nothing_is_left_behind(
     make_manager: Any, choice: Choice, backend: str
 ) -> None:
     before = (set(threading.enumerate()), set(os.listdir("/proc/self/fd")))
+    memory = resident_megabytes()
     manager = make_manager(isolation="process", backend=backend, compile_seconds=1.0, compile_megabytes=200.0)
     assert manager.wait_warm(120.0)
     troubles = {name: manager.submit(name, choice(name, "a")) for name in HOSTILE}
@@ -530,6 +568,7 @@ def test_e5_e6_each_trouble_fails_its_own_ticket_while_all_others_finish_and_not
     assert manager.state.processes.lost >= 5
     assert manager.shutdown(60.0)
     assert (set(threading.enumerate()), set(os.listdir("/proc/self/fd"))) == before
+    assert resident_megabytes() < memory + 64
     with pytest.raises(ChildProcessError):  # no child, dead or alive
         os.waitpid(-1, os.WNOHANG)
 
