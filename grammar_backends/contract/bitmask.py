@@ -48,16 +48,27 @@ def allocate_bitmask(rows: int, width: int) -> torch.Tensor:
         width: token ids a row covers: `Vocabulary.width`.
 
     Returns:
-        CPU int32 tensor of shape ``[rows, ceil(width / 32)]``, all ones (-1), pinned where CUDA is in use.
+        CPU int32 tensor of shape ``[rows, ceil(width / 32)]``, all ones (-1), pinned where CUDA is in use and
+        memory can be pinned.
 
     Raises:
         BitmaskError: a negative number of rows or a width below 1.
     """
-    import torch  # lazy: importing the contract must not load torch
-
     if rows < 0 or width < 1:
         raise BitmaskError(f"a bitmask needs rows >= 0 and width >= 1, not {rows} and {width}")
-    return torch.full((rows, row_words(width)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+    return host_tensor((rows, row_words(width)), -1)
+
+
+def host_tensor(shape: tuple[int, ...], value: int) -> torch.Tensor:
+    """An int32 tensor in host memory, pinned where CUDA is in use and memory can be pinned (H4)."""
+    import torch  # lazy: importing the contract must not load torch
+
+    if torch.cuda.is_available():
+        try:
+            return torch.full(shape, value, dtype=torch.int32, pin_memory=True)
+        except RuntimeError:  # limits on locked memory, or a fork after CUDA was started
+            pass
+    return torch.full(shape, value, dtype=torch.int32)
 
 
 def reset_bitmask(bitmask: BitmaskTensor) -> None:
