@@ -9,6 +9,7 @@
     compiled.py     the implementation in compiled code for CPUs (apply_cpu.c), where it was built
     cuda/           the CUDA kernel and its launcher
     stand_in/       the CUDA kernel's source on the host, behind a stand-in for the driver
+    upload.py       masks and row indices on their way to the device
     reference.py    one bit at a time: what they are all proven against
     fuzz.py         random cases, on every implementation against the reference
 
@@ -19,5 +20,6 @@ and must give the same logits as all others, bit for bit. It is listed in `avail
 
 from grammar_backends.kernels.apply import apply_token_bitmask
 from grammar_backends.kernels.mapping import RowMapping
+from grammar_backends.kernels.upload import UploadBuffers, upload
 
-__all__ = ["RowMapping", "apply_token_bitmask"]
+__all__ = ["RowMapping", "UploadBuffers", "apply_token_bitmask", "upload"]

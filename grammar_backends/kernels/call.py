@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from grammar_backends.errors import BitmaskError
-from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, integers
+from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, integers, to_device
 
 __all__ = ["Arguments", "Call", "Tail", "native_arguments", "packed_arguments", "prepare", "resolve_rows"]
 
@@ -146,7 +146,7 @@ def prepare(
     if d2t is not None:
         d2t = integers(d2t, "d2t")
         _check_device("d2t", d2t, logits.device)
-        d2t = d2t.to(logits.device)
+        d2t = to_device(d2t, logits.device)
     call = Call(logits, bitmask, rows, jobs, mask_bits, column_offset, d2t, tail == "keep")
     return call if rows is ONE_TO_ONE else _with_checked_rows(call)
 

@@ -6,6 +6,7 @@ by arrays that lie where the logits lie, so that nothing is gathered or copied t
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from grammar_backends.errors import BitmaskError
 
-__all__ = ["Integers", "RowMapping", "flags", "integers"]
+__all__ = ["Integers", "RowMapping", "flags", "integers", "to_device"]
 
 Integers: TypeAlias = "Sequence[int] | NDArray[Any] | torch.Tensor"
 """Integers in one dimension. A contiguous int32 tensor is held as it is; everything else is copied into one."""
@@ -161,7 +162,7 @@ class RowMapping:
         arrays = self.arrays
         if all(tensor.device == device for tensor in arrays.values()):
             return self
-        moved = {name: tensor.to(device) for name, tensor in arrays.items()}
+        moved = {name: to_device(tensor, device) for name, tensor in arrays.items()}
         return RowMapping(step=self.step, positions_per_request=self.positions_per_request, **moved)
 
     def jobs(self, mask_rows: int) -> int:
@@ -214,3 +215,12 @@ def _tensor(values: Integers, name: str) -> torch.Tensor:
     if tensor.dim() != 1:
         raise BitmaskError(f"{name} has one dimension, not {tensor.dim()}")
     return tensor
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on a device; itself, if it is there. Nothing waits for the copy, where memory can be pinned (H4)."""
+    if tensor.is_cpu and device.type != "cpu" and torch.cuda.is_available():
+        # torch does not hand pinned memory out again before the copies from it are done, so that nobody need hold it.
+        with contextlib.suppress(RuntimeError):  # limits on locked memory
+            tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type != "cpu")
