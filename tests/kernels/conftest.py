@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from grammar_backends.kernels.call import native_arguments, prepare
 from grammar_backends.kernels.compiled import SOURCE
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import Launcher
+from grammar_backends.kernels.cuda.nvrtc import Nvrtc
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +49,10 @@ class StandIn(NamedTuple):
     def launcher(self) -> Launcher:
         return Launcher(Driver(str(self.path)), lambda capability, version: [stand_in.ANY_IMAGE])
 
+    def pretend(self, version: int, ptx: int, capability: int, machine_code: bool) -> None:
+        """Be a driver of that version, for a device of that capability, that takes machine code or does not."""
+        self.library.standInPretend(version, ptx, capability, machine_code)
+
     def last_launch(self) -> Launch:
         launch = Launch()
         self.library.standInLastLaunch(ctypes.byref(launch))
@@ -60,12 +65,26 @@ class StandIn(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def stand_in_driver() -> StandIn:
+def built() -> Path:
     try:
-        path = stand_in.build()
+        return stand_in.build()
     except KernelError as error:
         pytest.skip(str(error))
-    return StandIn(path, ctypes.CDLL(str(path)))
+
+
+@pytest.fixture
+def stand_in_driver(built: Path) -> Iterator[StandIn]:
+    driver = StandIn(built, ctypes.CDLL(str(built)))
+    yield driver
+    driver.pretend(13000, 90, 90, True)
+
+
+@pytest.fixture(scope="session")
+def nvrtc() -> Nvrtc:
+    try:
+        return Nvrtc()
+    except KernelError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

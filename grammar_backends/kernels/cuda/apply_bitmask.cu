@@ -38,7 +38,7 @@ struct Arguments {
   u32 minus_infinity, unused;
 };
 
-static constexpr u32 ALL = 0xFFFFFFFFu;
+#define ALL 0xFFFFFFFFu
 
 // The row of the logits that a job is for, or -1.
 static __device__ __forceinline__ i64 logits_row_of(const Arguments& a, i32 job) {

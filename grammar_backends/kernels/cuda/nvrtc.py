@@ -12,10 +12,13 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import torch
 
 from grammar_backends.errors import KernelError
 
-__all__ = ["SOURCE", "Nvrtc", "images"]
+__all__ = ["SOURCE", "Compiled", "Nvrtc", "images", "lowered"]
 
 SOURCE = Path(__file__).with_name("apply_bitmask.cu")
 
@@ -23,10 +26,22 @@ WHEELS = ("nvidia/cu*/lib", "nvidia/cuda_nvrtc/lib")
 """Where the wheels of NVRTC, which torch depends on, keep its library: since CUDA 13, and before."""
 
 PTX_VERSIONS = {
-    12000: "8.0", 12010: "8.1", 12020: "8.2", 12030: "8.3", 12040: "8.4", 12050: "8.5", 12060: "8.5", 12070: "8.6",
-    12080: "8.7", 12090: "8.8", 13000: "9.0",
+    12000: (8, 0), 12010: (8, 1), 12020: (8, 2), 12030: (8, 3), 12040: (8, 4), 12050: (8, 5), 12070: (8, 6),
+    12080: (8, 7), 12090: (8, 8), 13000: (9, 0),
 }  # fmt: skip
-"""The PTX language version that came with each version of CUDA."""
+"""The versions of the PTX language, by the CUDA that brought them."""
+
+
+class Compiled(NamedTuple):
+    """What a compilation gives.
+
+    Attributes:
+        image: what a driver loads.
+        log: for machine code, the registers and the spilled bytes of every entry point.
+    """
+
+    image: bytes
+    log: str
 
 
 class Nvrtc:
@@ -54,22 +69,24 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", architectures)
         self.architectures = sorted(architectures)
 
-    def compile(self, architecture: int, *, ptx: bool) -> bytes:
-        """The kernel's image for an architecture: machine code, or PTX text.
+    def compile(self, architecture: int, *, ptx: bool) -> Compiled:
+        """The kernel for an architecture: machine code, or PTX text.
 
         Raises:
             KernelError: NVRTC refuses; the message holds its log.
         """
         program = ctypes.c_void_p()
         target = f"--gpu-architecture={'compute' if ptx else 'sm'}_{architecture}"
-        options = (ctypes.c_char_p * 2)(target.encode(), b"--std=c++17")
+        options = (ctypes.c_char_p * 3)(target.encode(), b"--std=c++17", b"--ptxas-options=-v")
         self._call(
             "nvrtcCreateProgram", ctypes.byref(program), SOURCE.read_bytes(), SOURCE.name.encode(), 0, None, None
         )
         try:
-            if self._library.nvrtcCompileProgram(program, len(options), options):
-                raise KernelError(f"NVRTC refuses the kernel: {self._output(program, 'ProgramLog').decode()}")
-            return self._output(program, "PTX" if ptx else "CUBIN")
+            result = self._library.nvrtcCompileProgram(program, len(options), options)
+            log = self._output(program, "ProgramLog").rstrip(b"\0").decode()
+            if result:
+                raise KernelError(f"NVRTC refuses the kernel: {log}", code=result)
+            return Compiled(self._output(program, "PTX" if ptx else "CUBIN"), log)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -96,29 +113,26 @@ def images(capability: tuple[int, int], driver_version: int) -> Iterator[bytes]:
     nvrtc = Nvrtc()
     architecture = capability[0] * 10 + capability[1]
     if architecture in nvrtc.architectures:
-        yield nvrtc.compile(architecture, ptx=False)
+        yield nvrtc.compile(architecture, ptx=False).image
     known = [each for each in nvrtc.architectures if each <= architecture]
     if not known:
         raise KernelError(f"NVRTC {nvrtc.version} no longer compiles for a device of capability {capability}")
-    yield lowered(nvrtc.compile(known[-1], ptx=True), driver_version)
+    yield lowered(nvrtc.compile(known[-1], ptx=True).image, driver_version)
 
 
 def lowered(ptx: bytes, driver_version: int) -> bytes:
-    """PTX with a version in its header that the driver knows."""
-    known = [version for cuda, version in sorted(PTX_VERSIONS.items()) if cuda <= driver_version]
-    if not known:
+    """PTX with a version in its header that the driver knows, and without hints that came later."""
+    known = [version for cuda, version in PTX_VERSIONS.items() if cuda <= driver_version]
+    header = re.search(rb"^\.version (\d+)\.(\d+)", ptx, flags=re.MULTILINE)
+    if not known or header is None or (int(header[1]), int(header[2])) <= max(known):
         return ptx
-    most = tuple(map(int, known[-1].split(".")))
-
-    def header(match: re.Match[bytes]) -> bytes:
-        version = int(match[1]), int(match[2])
-        return b".version %d.%d" % min(version, most)
-
-    return re.sub(rb"^\.version (\d+)\.(\d+)", header, ptx, count=1, flags=re.MULTILINE)
+    text = re.sub(rb'^\s*\.pragma "used_bytes_mask.*\n', b"", ptx, flags=re.MULTILINE)
+    return text.replace(header[0], b".version %d.%d" % max(known), 1)
 
 
 def _find() -> str:
-    """NVRTC's library from its wheel; otherwise the name by which the loader may know it."""
+    """NVRTC's library from its wheel, of torch's CUDA if there are several; otherwise the name the loader may know."""
+    major = str(torch.version.cuda).partition(".")[0]
     folders = [Path(folder) for folder in sys.path if folder]
     found = [path for folder in folders for wheel in WHEELS for path in sorted(folder.glob(f"{wheel}/libnvrtc.so.*"))]
-    return str(found[-1]) if found else "libnvrtc.so"
+    return str(max(found, key=lambda path: (path.suffix == f".{major}", path.suffix), default=f"libnvrtc.so.{major}"))

@@ -22,6 +22,8 @@ thread_local std::string fault;
 
 int driver_version = 13000;
 int capability = 90;
+int newest_ptx = 90;  // 10 * major + minor
+bool takes_machine_code = true;
 
 struct Launch {
   int device;
@@ -85,8 +87,7 @@ bool is_too_new(const char* ptx) {
   int major = 0, minor = 0;
   const char* const header = std::strstr(ptx, ".version ");
   if (!header || std::sscanf(header, ".version %d.%d", &major, &minor) != 2) return false;
-  const int cuda = driver_version / 1000, update = driver_version % 1000 / 10;
-  return major > cuda - 4 || (major == cuda - 4 && minor > update);  // CUDA 12.x brought PTX 8.x at most
+  return 10 * major + minor > newest_ptx;
 }
 
 }  // namespace
@@ -136,7 +137,8 @@ int cuGetErrorString(int result, const char** text) {
 int cuLibraryLoadData(void** library, const void* image, void*, void*, unsigned, void*, void*, unsigned) {
   const char* const text = static_cast<const char*>(image);
   const bool is_ptx = std::strstr(text, ".target") != nullptr;
-  if (std::memcmp(text, "\x7f" "ELF", 4) && !is_ptx) return INVALID_IMAGE;
+  const bool is_machine_code = !std::memcmp(text, "\x7f" "ELF", 4);
+  if (!is_ptx && !(is_machine_code && takes_machine_code)) return INVALID_IMAGE;
   if (is_ptx && is_too_new(text)) return UNSUPPORTED_PTX;
   *library = contexts;
   return SUCCESS;
@@ -164,9 +166,11 @@ int cuLaunchKernel(void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid
 }
 
 // What no driver has: for tests.
-void standInPretend(int version, int compute_capability) {
+void standInPretend(int version, int ptx, int compute_capability, int machine_code) {
   driver_version = version;
+  newest_ptx = ptx;
   capability = compute_capability;
+  takes_machine_code = machine_code;
 }
 void standInLastLaunch(Launch* launch) { *launch = last; }
 void* standInCurrentContext() { return current.empty() ? nullptr : current.back(); }
