@@ -75,6 +75,12 @@ def test_totals_are_by_backend_and_all_together() -> None:
     assert "mine, other, profile core: 1 of 3 checks fail; 9 comparisons, 6 states, 3 masks" in report.summary
 
 
+def test_h6_a_report_says_by_what_masks_were_applied() -> None:
+    report = report_of(line(RUNS, "pass"))
+    facts = {name: {**facts, "applied_by": ["torch on cpu", "numpy"]} for name, facts in report.backends.items()}
+    assert "2 masks, applied by numpy, torch on cpu" in replace(report, backends=facts).summary
+
+
 def test_a_failing_check_is_told_with_everything_that_helps() -> None:
     told = str(BAD)
     for part in ("FAIL mine", "A1: A block", "wrong", "regex: a", "99 b'c'", "36 more", "{1}", "step       7"):

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from grammar_backends.cli import gb
+from grammar_backends.kernels.apply import available_implementations
 from grammar_backends_conformance.reports.report import SuiteReport
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker pool needs POSIX pipes and signals")
@@ -88,6 +89,7 @@ def test_the_header_says_what_was_judged_and_on_what(wild: dict[str, Any]) -> No
     assert report.backends["wild"]["version"] == "1.0"
     assert report.backends["wild"]["distribution_version"] == "1.0"
     assert report.backends["wild"]["vocabularies"]["byte"]["name"] == "byte"
+    assert report.backends["wild"]["applied_by"] == sorted(each.name for each in available_implementations())
     assert report.environment["packages"]["wild-engines"] == "1.0"
     assert report.settings["profile"] == "core"
     assert report.complete

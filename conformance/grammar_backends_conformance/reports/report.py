@@ -98,7 +98,8 @@ class SuiteReport:
     Attributes:
         settings: profile, vocabularies, globs, limits.
         environment: see `running.environment.describe_environment`.
-        backends: by name: its engine's version, and its vocabularies as it was started with them.
+        backends: by name: its engine's version, its vocabularies as it was started with them, and the implementations
+            that its masks were applied by.
         unavailable: by name: why a backend could not be judged at all.
         lines: the checks, in the order of the plan.
         problems: what is wrong with the expectations, one sentence each.
@@ -151,13 +152,18 @@ class SuiteReport:
         verdict = f"{failing} of {len(self.lines)} checks fail" if failing else f"{len(self.lines)} checks, none fails"
         parts = [
             f"{', '.join(self.backends) or 'no backend'}, profile {self.settings['profile']}: {verdict}",
-            f"{counts.checks:,} comparisons, {counts.states:,} states, {counts.masks:,} masks",
+            f"{counts.checks:,} comparisons, {counts.states:,} states, {counts.masks:,} masks" + self._applied_by,
         ]
         if self.problems:
             parts.append(f"{len(self.problems)} expectations do not hold")
         if not self.complete:
             parts.append("interrupted: these are the results so far")
         return "; ".join(parts)
+
+    @property
+    def _applied_by(self) -> str:
+        names = sorted({name for facts in self.backends.values() for name in facts.get("applied_by", ())})
+        return f", applied by {', '.join(names)}" if names else ""
 
     def __str__(self) -> str:
         unavailable = [f"{name} could not be judged: {reason}" for name, reason in self.unavailable.items()]

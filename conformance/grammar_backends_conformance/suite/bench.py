@@ -8,6 +8,7 @@ from typing import Any
 
 from grammar_backends import PluginHost, load_backend
 from grammar_backends.contract import BackendSpec
+from grammar_backends.kernels.apply import available_implementations
 from grammar_backends.plugins import hookimpl
 from grammar_backends.workers import one_line, out_of_memory
 from grammar_backends_conformance.laws.check import SURVEY, Check
@@ -55,9 +56,13 @@ class Bench:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The engine's version and the vocabulary, as reports say them."""
+        """The engine's version, the vocabulary and what masks are applied by, as reports say them."""
         backend = self._backend
-        return {"version": backend.version, "vocabulary": describe_vocabulary(backend.vocabulary)}
+        return {
+            "version": backend.version,
+            "vocabulary": describe_vocabulary(backend.vocabulary),
+            "applied_by": [implementation.name for implementation in available_implementations()],
+        }
 
     @functools.cached_property
     def samples(self) -> dict[str, Sample]:

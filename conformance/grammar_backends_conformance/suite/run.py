@@ -14,6 +14,7 @@ from typing import Any
 
 from grammar_backends import PluginHost
 from grammar_backends.contract import BackendSpec
+from grammar_backends.kernels.apply import available_implementations
 from grammar_backends.workers import Limits, one_line
 from grammar_backends_conformance.laws.check import SURVEY, Check
 from grammar_backends_conformance.reports.outcome import FAILING, CheckResult
@@ -143,6 +144,7 @@ class Run:
 
     def in_workers(self) -> None:
         """Run every check in a worker process."""
+        available_implementations()  # what one of them must build first is then built once, and outside of any limit
         lanes = {f"{name}@{vocabulary}": (name, vocabulary) for name, vocabulary in self._planned}
 
         def record(lane: str, result: CheckResult) -> None:
@@ -222,6 +224,7 @@ class Run:
             "distribution": spec.distribution,
             "distribution_version": package_version(spec.distribution) or "",
             "vocabularies": {vocabulary: fact["vocabulary"] for vocabulary, fact in facts.items()},
+            "applied_by": sorted({name for fact in facts.values() for name in fact["applied_by"]}),
         }
 
 
