@@ -43,7 +43,9 @@ def available_implementations() -> tuple[Implementation, ...]:
     found = [] if why_not_compiled() else [Implementation("compiled", "cpu", apply_compiled)]
     found += [Implementation("numpy", "cpu", apply_by_numpy), Implementation("torch on cpu", "cpu", apply_by_torch)]
     if _is_built():
+        large = functools.partial(stand_in.apply_by_stand_in, blocks_per_multiprocessor=stand_in.CUT_NOTHING)
         found.append(Implementation("CUDA kernel on the host", "cpu", stand_in.apply_by_stand_in))
+        found.append(Implementation("CUDA kernel on the host, large pieces", "cpu", large))
     if torch.cuda.is_available():
         found.append(Implementation("torch on cuda", "cuda", apply_by_torch))
         if cuda_kernel_refusal() is None:

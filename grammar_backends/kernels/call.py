@@ -16,7 +16,7 @@ import torch
 from grammar_backends.errors import BitmaskError
 from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, integers, to_device
 
-__all__ = ["Arguments", "Call", "Tail", "native_arguments", "packed_arguments", "prepare", "resolve_rows"]
+__all__ = ["Arguments", "Call", "Tail", "packed_arguments", "prepare", "resolve_rows"]
 
 Tail: TypeAlias = Literal["mask", "keep"]
 
@@ -68,7 +68,6 @@ class Arguments(ctypes.Structure):
     rows, and a column into a bit of the mask, are those of `resolve_rows` and `apply_token_bitmask`.
     """
 
-    call: Call
     _fields_ = (
         ("logits", ctypes.c_void_p),  # of row 0, column 0
         ("bitmask", ctypes.c_void_p),  # uint32, of row 0, word 0
@@ -151,15 +150,9 @@ def prepare(
     return call if rows is ONE_TO_ONE else _with_checked_rows(call)
 
 
-def native_arguments(call: Call) -> Arguments:
-    """The call as native code takes it; its arrays live as long as the struct does."""
-    arguments = Arguments.from_buffer_copy(packed_arguments(call))
-    arguments.call = call
-    return arguments
-
-
 def packed_arguments(call: Call) -> bytes:
-    """The bytes of `Arguments`, several times as fast as the struct. The call must outlive what reads its arrays."""
+    """The call as `Arguments`, in bytes, since the struct takes several times as long. The call must outlive what reads
+    its arrays."""
     logits, bitmask, rows = call.logits, call.bitmask, call.rows
     if rows is ONE_TO_ONE:
         row_arrays, first_rows_size = NO_ARRAYS, NOT_GIVEN
@@ -238,6 +231,8 @@ def _check_tensors(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
         raise BitmaskError(f"logits are on {logits.device}, the bitmask is on {bitmask.device}")
     if max(*logits.shape, bitmask.shape[0], bitmask.shape[1] * 32) >= LIMIT:
         raise BitmaskError("every dimension must be below 2**30")
+    if logits.data_ptr() % logits.element_size():
+        raise BitmaskError("the address of the logits is not a multiple of their size")
     strides = logits.stride()
     if 0 in strides and any(stride == 0 and size > 1 for stride, size in zip(strides, logits.shape, strict=True)):
         raise BitmaskError("several logits share one place in memory", hint="Pass a copy, not an expanded view")

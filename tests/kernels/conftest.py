@@ -14,7 +14,7 @@ import torch
 
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels import stand_in
-from grammar_backends.kernels.call import native_arguments, prepare
+from grammar_backends.kernels.call import prepare
 from grammar_backends.kernels.compiled import SOURCE
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import Launcher
@@ -60,7 +60,7 @@ class StandIn(NamedTuple):
 
     def apply(self, logits: torch.Tensor, bitmask: torch.Tensor, device: int = 0, stream: int = 0) -> Launch:
         """Apply through a launcher, and what was launched."""
-        self.launcher().launch(native_arguments(prepare(logits, bitmask)), device, stream)
+        self.launcher().launch(prepare(logits, bitmask), device, stream)
         return self.last_launch()
 
 

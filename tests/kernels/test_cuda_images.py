@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grammar_backends.errors import KernelError
-from grammar_backends.kernels.call import native_arguments, prepare
+from grammar_backends.kernels.call import prepare
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import ENTRY_POINTS, Launcher
 from grammar_backends.kernels.cuda.nvrtc import Nvrtc, images, lowered
@@ -90,16 +90,16 @@ def test_h_a_driver_gets_an_image_that_it_takes(
     stand_in_driver.pretend(version, ptx, capability, machine_code)
     logits = torch.zeros(1, 70)
     launcher = Launcher(Driver(str(stand_in_driver.path)), images)
-    launcher.launch(native_arguments(prepare(logits, torch.zeros((1, 3), dtype=torch.int32))), 0, 0)
+    launcher.launch(prepare(logits, torch.zeros((1, 3), dtype=torch.int32)), 0, 0)
     assert logits.isinf().all()
 
 
 def test_h_a_driver_that_takes_no_image_is_a_kernel_error_that_says_why(nvrtc: Nvrtc, stand_in_driver: StandIn) -> None:
     stand_in_driver.pretend(12000, 78, 90, False)
     launcher = Launcher(Driver(str(stand_in_driver.path)), images)
-    arguments = native_arguments(prepare(torch.zeros(1, 8), torch.zeros((1, 1), dtype=torch.int32)))
+    call = prepare(torch.zeros(1, 8), torch.zeros((1, 1), dtype=torch.int32))
     with pytest.raises(KernelError, match=r"image is invalid \(200\); .* unsupported toolchain \(222\)"):
-        launcher.launch(arguments, 0, 0)
+        launcher.launch(call, 0, 0)
 
 
 def test_h_a_device_that_nvrtc_has_dropped_is_a_kernel_error(nvrtc: Nvrtc) -> None:

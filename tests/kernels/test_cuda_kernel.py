@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from grammar_backends.errors import KernelError
+from grammar_backends.errors import BitmaskError, KernelError
 from grammar_backends.kernels.apply import Implementation, available_implementations
-from grammar_backends.kernels.call import Arguments, native_arguments, prepare
+from grammar_backends.kernels.call import Arguments, prepare
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import Launcher
 from grammar_backends.kernels.cuda.nvrtc import SOURCE
@@ -102,20 +102,31 @@ def test_h_offsets_beyond_32_bits(stand_in_driver: StandIn) -> None:
     assert logits[row].isinf().nonzero().flatten().tolist() == list(range(0, VOCABULARY, 32))
 
 
+def between_floats(columns: int) -> torch.Tensor:
+    """Logits at an address that no float may have."""
+    memory = np.zeros(4 * columns + 8, dtype=np.uint8)
+    start = -memory.ctypes.data % 4 + 2
+    return torch.from_numpy(memory[start : start + 4 * columns].view(np.float32))[None]
+
+
+def test_h5_logits_between_two_places_are_refused() -> None:
+    with pytest.raises(BitmaskError, match="not a multiple of their size"):
+        prepare(between_floats(64), torch.zeros((1, 2), dtype=torch.int32))
+
+
 def test_h_a_fault_on_the_device_is_a_kernel_error(stand_in_driver: StandIn) -> None:
-    logits = torch.zeros((2, 64))
-    arguments = native_arguments(prepare(logits, torch.zeros((2, 2), dtype=torch.int32)))
-    arguments.logits = logits.data_ptr() + 2  # no logit begins there
+    logits = between_floats(64)
+    call = prepare(torch.zeros(1, 64), torch.zeros((1, 2), dtype=torch.int32))._replace(logits=logits)
     with pytest.raises(KernelError, match=r"a store of 16 bytes beside the logits .* by thread") as fault:
-        stand_in_driver.launcher().launch(arguments, 0, 0)
+        stand_in_driver.launcher().launch(call, 0, 0)
     assert fault.value.code == 700
     assert not logits.any()
 
 
 def test_h_the_launch_goes_to_the_device_and_stream_of_the_logits(stand_in_driver: StandIn) -> None:
-    launcher, arguments = stand_in_driver.launcher(), native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    launcher, call = stand_in_driver.launcher(), prepare(torch.zeros(1, 8), mask_of(0))
     for device, stream in ((1, 0x1234), (0, 0x5678), (1, 0)):
-        launcher.launch(arguments, device, stream)
+        launcher.launch(call, device, stream)
         launch = stand_in_driver.last_launch()
         assert (launch.device, launch.stream or 0) == (device, stream)
 
@@ -123,14 +134,14 @@ def test_h_the_launch_goes_to_the_device_and_stream_of_the_logits(stand_in_drive
 def test_h_a_thread_keeps_the_context_it_had_and_gets_one_where_it_had_none(stand_in_driver: StandIn) -> None:
     context = stand_in_driver.library.standInCurrentContext
     context.restype = ctypes.c_void_p
-    launcher, arguments = stand_in_driver.launcher(), native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    launcher, call = stand_in_driver.launcher(), prepare(torch.zeros(1, 8), mask_of(0))
     seen: list[tuple[int, int, int]] = []
 
     def launches() -> None:
         before = context()
-        launcher.launch(arguments, 1, 0)
+        launcher.launch(call, 1, 0)
         first = context()
-        launcher.launch(arguments, 0, 0)
+        launcher.launch(call, 0, 0)
         seen.append((before, first, context()))
 
     threads = [threading.Thread(target=launches) for _ in range(4)]
@@ -146,19 +157,19 @@ def test_h_a_thread_keeps_the_context_it_had_and_gets_one_where_it_had_none(stan
 
 
 def test_h_an_unknown_device_and_an_image_that_is_none_are_kernel_errors(stand_in_driver: StandIn) -> None:
-    arguments = native_arguments(prepare(torch.zeros(1, 8), mask_of(0)))
+    call = prepare(torch.zeros(1, 8), mask_of(0))
     with pytest.raises(KernelError, match="invalid device ordinal") as unknown:
-        stand_in_driver.launcher().launch(arguments, 7, 0)
+        stand_in_driver.launcher().launch(call, 7, 0)
     assert unknown.value.code == 101
     broken = Launcher(Driver(str(stand_in_driver.path)), lambda capability, version: [b"not an image"])
     with pytest.raises(KernelError, match="takes no image of the kernel: cuLibraryLoadData failed"):
-        broken.launch(arguments, 0, 0)
+        broken.launch(call, 0, 0)
 
 
 def test_h_an_image_that_the_driver_refuses_gives_way_to_the_next(stand_in_driver: StandIn) -> None:
     launcher = Launcher(Driver(str(stand_in_driver.path)), lambda capability, version: [b"not an image", ANY_IMAGE])
     logits = torch.zeros(1, 8)
-    launcher.launch(native_arguments(prepare(logits, mask_of(0))), 0, 0)
+    launcher.launch(prepare(logits, mask_of(0)), 0, 0)
     assert logits.isinf().all()
 
 

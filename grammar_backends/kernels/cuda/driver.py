@@ -14,6 +14,7 @@ from grammar_backends.errors import KernelError
 __all__ = ["Driver", "Kernel"]
 
 Kernel = ctypes.c_void_p
+Pointers = ctypes.c_char_p * 1
 
 COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, MULTIPROCESSOR_COUNT = 75, 76, 16
 """Attributes of a device, by the driver's numbers."""
@@ -65,14 +66,14 @@ class Driver:
         return kernels
 
     def launch(
-        self, kernel: Kernel, grid: tuple[int, int], threads: int, argument: ctypes.Structure, device: int, stream: int
+        self, kernel: Kernel, grid: tuple[int, int], threads: int, argument: bytes, device: int, stream: int
     ) -> None:
-        """Launch a kernel that takes one struct, on a stream of a device.
+        """Launch a kernel that takes one struct, given as its bytes, on a stream of a device.
 
         Raises:
             KernelError: the driver refuses the launch, or reports the failure of an earlier one.
         """
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        pointers = Pointers(argument)
         context = self._contexts.get(device) or self._retain_context(device)
         current = ctypes.c_void_p()
         self._get_context(ctypes.byref(current))

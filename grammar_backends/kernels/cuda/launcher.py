@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from grammar_backends.errors import KernelError
-from grammar_backends.kernels.call import Arguments, Call, native_arguments
+from grammar_backends.kernels.call import Call, packed_arguments
 from grammar_backends.kernels.cuda.driver import Driver, Kernel
 from grammar_backends.kernels.cuda.nvrtc import images
 
@@ -35,14 +35,19 @@ ENTRY_POINTS = (
 )
 
 BLOCKS_PER_MULTIPROCESSOR = 4
-"""How many blocks are resident at least: fewer rows than fill a device so are cut into smaller pieces."""
+"""How many are resident at least: what gives fewer blocks than fill the device so is cut into smaller pieces."""
 
 
 class Device(NamedTuple):
-    """A device that is ready for launches."""
+    """A device that is ready for launches.
+
+    Attributes:
+        kernels: the entry points by name.
+        few_blocks: a call that gives fewer is cut into smaller pieces.
+    """
 
     kernels: dict[str, Kernel]
-    multiprocessors: int
+    few_blocks: int
 
 
 class Launcher:
@@ -51,31 +56,39 @@ class Launcher:
     Args:
         driver: the CUDA driver, or what stands in for it.
         images: images of the kernel for a compute capability and a driver's version, the best first.
+        blocks_per_multiprocessor: cut a call into smaller pieces when it would give fewer blocks.
     """
 
-    def __init__(self, driver: Driver, images: Callable[[tuple[int, int], int], Iterable[bytes]]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        images: Callable[[tuple[int, int], int], Iterable[bytes]],
+        blocks_per_multiprocessor: int = BLOCKS_PER_MULTIPROCESSOR,
+    ) -> None:
         self._driver = driver
         self._images = images
+        self._blocks_per_multiprocessor = blocks_per_multiprocessor
         self._devices: dict[int, Device] = {}
         self._loaded: dict[tuple[int, int], dict[str, Kernel]] = {}
         self._lock = threading.Lock()
 
-    def launch(self, arguments: Arguments, device: int, stream: int) -> None:
-        """Launch one call that is not empty.
+    def launch(self, call: Call, device: int, stream: int) -> None:
+        """Launch a call that is not empty.
 
         Raises:
             KernelError: the kernel cannot be compiled or loaded for the device, or be launched.
         """
         ready = self._devices.get(device) or self._make_ready(device)
-        name, grid = _entry_point(arguments, ready.multiprocessors)
-        self._driver.launch(ready.kernels[name], grid, THREADS, arguments, device, stream)
+        name, grid = _entry_point(call, ready.few_blocks)
+        self._driver.launch(ready.kernels[name], grid, THREADS, packed_arguments(call), device, stream)
 
     def _make_ready(self, device: int) -> Device:
         with self._lock:
             capability = self._driver.capability(device)
             if capability not in self._loaded:
                 self._loaded[capability] = self._load(capability)
-            self._devices[device] = Device(self._loaded[capability], self._driver.multiprocessors(device))
+            few_blocks = self._driver.multiprocessors(device) * self._blocks_per_multiprocessor
+            self._devices[device] = Device(self._loaded[capability], few_blocks)
             return self._devices[device]
 
     def _load(self, capability: tuple[int, int]) -> dict[str, Kernel]:
@@ -88,17 +101,17 @@ class Launcher:
         raise KernelError(f"the driver takes no image of the kernel: {'; '.join(refusals)}")
 
 
-def _entry_point(arguments: Arguments, multiprocessors: int) -> tuple[str, tuple[int, int]]:
+def _entry_point(call: Call, few_blocks: int) -> tuple[str, tuple[int, int]]:
     """The name of the entry point for a call, and how many blocks it gets."""
-    size, columns, jobs = arguments.element_size, arguments.column_count, arguments.jobs
+    columns, jobs, size = call.logits.shape[1], call.jobs, call.logits.element_size()
     lanes = CHUNK_BYTES // size
     rows_of_blocks = min(jobs, MOST_ROWS_OF_BLOCKS)
     reachable = columns + lanes - 1  # a row may begin anywhere in its first chunk
-    if arguments.d2t_size >= 0 or arguments.logits_column_stride != 1 or arguments.bitmask_word_stride != 1:
+    if call.d2t is not None or call.logits.stride(1) != 1 or call.bitmask.stride(1) != 1:
         return f"apply_strided_{size}_bytes", (-(-reachable // (THREADS * lanes)), rows_of_blocks)
     block_columns = THREADS * lanes  # with one word to a thread
     blocks = -(-reachable // (4 * block_columns))
-    if blocks * jobs >= multiprocessors * BLOCKS_PER_MULTIPROCESSOR:
+    if blocks * jobs >= few_blocks:
         return f"apply_packed_{size}_bytes_4_words", (blocks, rows_of_blocks)
     return f"apply_packed_{size}_bytes_1_word", (-(-reachable // block_columns), rows_of_blocks)
 
@@ -120,7 +133,7 @@ def apply_by_cuda(call: Call) -> None:
         KernelError: the kernel cannot be compiled, loaded or launched.
     """
     device = call.logits.device.index
-    launcher().launch(native_arguments(call), device, _current_stream(device))
+    launcher().launch(call, device, _current_stream(device))
 
 
 def _current_stream(device: int) -> int:

@@ -15,15 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grammar_backends.errors import KernelError
-from grammar_backends.kernels.call import Call, native_arguments
+from grammar_backends.kernels.call import Call
 from grammar_backends.kernels.cuda.driver import Driver
-from grammar_backends.kernels.cuda.launcher import Launcher
+from grammar_backends.kernels.cuda.launcher import BLOCKS_PER_MULTIPROCESSOR, Launcher
 from grammar_backends.kernels.cuda.nvrtc import SOURCE
 
-__all__ = ["apply_by_stand_in", "build", "launcher"]
+__all__ = ["CUT_NOTHING", "apply_by_stand_in", "build", "launcher"]
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+
+CUT_NOTHING = 0
+"""Blocks per multiprocessor with which a launcher leaves even a single row in large pieces."""
 
 ANY_IMAGE = b"\x7fELF"
 """The stand-in runs the source that it was built from, whatever image it is given."""
@@ -55,22 +58,22 @@ def build(source: Path = SOURCE, flags: Sequence[str] = ()) -> Path:
 
 
 @functools.cache
-def launcher() -> Launcher:
+def launcher(blocks_per_multiprocessor: int = BLOCKS_PER_MULTIPROCESSOR) -> Launcher:
     """The launcher over the stand-in.
 
     Raises:
         KernelError: as `build`.
     """
-    return Launcher(Driver(str(build())), lambda capability, version: [ANY_IMAGE])
+    return Launcher(Driver(str(build())), lambda capability, version: [ANY_IMAGE], blocks_per_multiprocessor)
 
 
-def apply_by_stand_in(call: Call) -> None:
+def apply_by_stand_in(call: Call, blocks_per_multiprocessor: int = BLOCKS_PER_MULTIPROCESSOR) -> None:
     """Apply to tensors in host memory, as `apply_by_cuda` does on a device.
 
     Raises:
         KernelError: the kernel touched what it must not; or as `build`.
     """
-    launcher().launch(native_arguments(call), 0, 0)
+    launcher(blocks_per_multiprocessor).launch(call, 0, 0)
 
 
 def _cache() -> Path:

@@ -70,16 +70,24 @@ void watch_for(const Arguments& a) {
   watch.column_count = a.column_count;
 }
 
+void run_thread(void (*kernel)(Arguments), const Arguments& arguments, unsigned number) {
+  threadIdx = {number, 0};
+  steps = 0;
+  try {
+    kernel(arguments);
+  } catch (const Endless&) {
+    faulty("a loop without end", arguments.logits, false);
+  }
+}
+
 void run(void (*kernel)(Arguments), const Arguments& arguments, Position grid, unsigned threads) {
-  gridDim = grid;
+  gridDim = {{grid.x}, {grid.y}};
   blockDim = {threads, 1};
   for (unsigned y = grid.y; y-- > 0;)
-    for (unsigned x = 0; x < grid.x; ++x) {
+    for (unsigned x = 0; x < grid.x && !watch.fault[0]; ++x) {
       blockIdx = {x, y};
-      for (unsigned i = 0; i < threads; ++i) {
-        threadIdx = {i * 37 % threads, 0};  // 37 shares no divisor with a power of two: every thread once
-        kernel(arguments);
-      }
+      // 37 shares no divisor with a power of two: every thread once.
+      for (unsigned i = 0; i < threads; ++i) run_thread(kernel, arguments, i * 37 % threads);
     }
 }
 

@@ -3,7 +3,7 @@
 // The kernel has neither barriers nor shared memory, so that any order of its threads is a schedule that a device may
 // choose; they run in one that is not the obvious one. Every access is checked for its alignment and for lying in the
 // array that it is meant for, and every store for hitting a logit; the first that does not is kept as a fault, and what
-// it would have touched is left alone.
+// it would have touched is left alone. A thread whose loops do not end is stopped.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,27 @@ struct Position {
   unsigned x, y;
 };
 
-static thread_local Position threadIdx, blockIdx, blockDim, gridDim;
+static thread_local Position threadIdx, blockIdx, blockDim;
+
+struct Endless {};
+
+constexpr unsigned MOST_STEPS = 100000;
+static thread_local unsigned steps;
+
+// A size of the grid. The kernel's loops step by it, so that counting how often it is read finds those that do not end.
+struct Stride {
+  unsigned size;
+  operator unsigned() const {
+    if (++steps > MOST_STEPS) throw Endless();
+    return size;
+  }
+};
+
+struct Strides {
+  Stride x, y;
+};
+
+static thread_local Strides gridDim;
 
 struct Region {
   uintptr_t begin, end;
