@@ -15,6 +15,7 @@ from grammar_backends.decoding.jump import Jump, JumpForward, JumpPolicy, JumpSt
 from grammar_backends.decoding.layout import ApplyJobs, MaskBatch, MaskDescriptor, RequestReport, RowState
 from grammar_backends.decoding.ledger import DraftLedger
 from grammar_backends.decoding.markers import Marker, MarkerSearch, TextMarker, TokenMarker
+from grammar_backends.decoding.meter import DecodeMeter
 from grammar_backends.decoding.reasoning import HostEnd, ReasoningGate
 from grammar_backends.decoding.trees import DraftTree
 from grammar_backends.decoding.trigger import TriggerGate
@@ -24,6 +25,7 @@ __all__ = [
     "BitmaskBuilder",
     "Commit",
     "CommitReason",
+    "DecodeMeter",
     "DraftLedger",
     "DraftTree",
     "FillOutcome",
