@@ -21,6 +21,7 @@ Errors carry fields, not only text; the message is made from the fields, so that
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 __all__ = [
@@ -40,6 +41,10 @@ __all__ = [
 
 ENGINE_TEXT_LIMIT = 200
 """Characters of an engine's own words that a message may carry (D20)."""
+SHOWN_LIMIT = 60
+"""Characters of one value of a client that a message may carry (D1)."""
+PLACE_LIMIT = 200
+"""Characters of a JSON pointer that a message may carry; its field holds all of it."""
 
 
 class GrammarBackendsError(Exception):
@@ -105,11 +110,7 @@ class SpecError(GrammarBackendsError, ValueError):
     @property
     def where(self) -> str:
         """The position as a person would write it: ``/properties/a`` or ``3:14``; "" when unknown."""
-        if self.pointer is not None:
-            return self.pointer or "the root"
-        if self.line is not None:
-            return f"{self.line}:{self.column}"
-        return ""
+        return place(self.pointer, self.line, self.column)
 
     def __str__(self) -> str:
         text = self.message
@@ -192,6 +193,30 @@ def _sentences(text: str, hint: str | None) -> str:
     if not hint:
         return text
     return f"{text} {hint}" if text.endswith(("?", ".", "…")) else f"{text}. {hint}"
+
+
+def place(pointer: str | None, line: int | None, column: int | None) -> str:
+    """A position as a person would write it: ``/properties/a`` or ``3:14``; "" when unknown."""
+    if pointer is not None:
+        if len(pointer) <= PLACE_LIMIT:
+            return pointer or "the root"
+        half = PLACE_LIMIT // 2
+        return f"{pointer[:half]}…{pointer[-half:]}"
+    return f"{line}:{column}" if line is not None else ""
+
+
+_Repr = reprlib.Repr()
+_Repr.maxstring = _Repr.maxother = _Repr.maxlong = SHOWN_LIMIT
+_Repr.maxlevel = 3
+
+
+def shown(value: object) -> str:
+    """A client's value as a message may carry it: cut, however large or deep it is (D1)."""
+    try:
+        text = _Repr.repr(value)
+    except ValueError:  # a number of more digits than Python writes out
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= SHOWN_LIMIT else text[: SHOWN_LIMIT - 1] + "…"
 
 
 def trim(text: str) -> str:

@@ -28,7 +28,7 @@ from grammar_backends.contract.regex import (
     union,
 )
 from grammar_backends.contract.spec import GrammarSpec
-from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.errors import SpecError, UnsupportedFeature, shown
 
 __all__ = [
     "Grammar",
@@ -349,7 +349,7 @@ class _Reader:
     def define(self, name: Token, body: Element) -> None:
         if name.text in self.rules:
             first = position(self.text, self.rules[name.text].offset)
-            self.fail(f"rule {name.text!r} is defined twice, first at {first[0]}:{first[1]}", name)
+            self.fail(f"rule {shown(name.text)} is defined twice, first at {first[0]}:{first[1]}", name)
         self.rules[name.text] = Rule(name.text, name.offset, body)
         if len(self.rules) > MAX_RULES:
             self.fail(f"more than {MAX_RULES} rules", name)
@@ -433,7 +433,7 @@ class _EbnfReader(_Reader):
     def _read_rule(self) -> None:
         name, define = self.take(), self.take()
         if name.kind != "name":
-            self.fail(f"a rule's name was expected, not {name.text!r}", name)
+            self.fail(f"a rule's name was expected, not {shown(name.text)}", name)
         if define.kind != "define":
             self.fail("::= was expected after a rule's name", define)
         self.stack = [_Frame(None)]
@@ -461,7 +461,7 @@ class _EbnfReader(_Reader):
         elif token.kind == "op":
             self._read_sign(token)
         else:
-            self.fail(f"unexpected {token.text!r}", token, hint="One definition per line")
+            self.fail(f"unexpected {shown(token.text)}", token, hint="One definition per line")
 
     def _read_sign(self, token: Token) -> None:
         sign = token.text
@@ -600,7 +600,7 @@ class _LarkReader(_Reader):
             self.at += 1
         name = self.take()
         if name.kind != "name":
-            self.fail(f"a rule's name was expected, not {name.text!r}", name)
+            self.fail(f"a rule's name was expected, not {shown(name.text)}", name)
         self._skip_to_colon(name)
         self.stack = [_Frame(None)]
         while not self._at_end_of_rule():
@@ -740,19 +740,19 @@ def _check_names(grammar: Grammar) -> None:
     for rule in grammar.rules.values():
         for reference in _references(rule.body):
             if reference.name not in known:
-                message = f"rule {reference.name!r} is not defined"
+                message = f"rule {shown(reference.name)} is not defined"
                 _fail(grammar.text, message, reference.offset, keyword=reference.name, hint=_nearest(reference, known))
 
 
 def _nearest(reference: Reference, known: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(reference.name, list(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else None
+    return f"Did you mean {shown(close[0])}?" if close else None
 
 
 def _check_start(grammar: Grammar) -> None:
     if grammar.start in grammar.rules or grammar.start in grammar.declared or grammar.loose:
         return
-    names = ", ".join(list(grammar.rules)[:5])
+    names = ", ".join(map(shown, list(grammar.rules)[:5]))
     hint = f"Name the rule that the whole text must match {grammar.start!r}; there are: {names}"
     _fail(grammar.text, f"there is no rule {grammar.start!r}", 0, keyword=grammar.start, hint=hint)
 
@@ -767,7 +767,7 @@ def _check_productive(grammar: Grammar) -> None:
     if grammar.loose or not endless:
         return
     name = grammar.start if grammar.start in endless else endless[0]
-    message = f"no text can match: rule {name!r} can never finish"
+    message = f"no text can match: rule {shown(name)} can never finish"
     hint = "Every way through it comes back to a rule that cannot finish either; give one a way out"
     _fail(grammar.text, message, grammar.rules[name].offset, keyword=name, hint=hint)
 
@@ -782,7 +782,7 @@ def _check_self(grammar: Grammar) -> None:
             seen.add(at)
             at = only.get(at)
         if at == name:
-            message = f"rule {name!r} is nothing but itself"
+            message = f"rule {shown(name)} is nothing but itself"
             _fail(grammar.text, message, grammar.rules[name].offset, keyword=name)
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from grammar_backends.contract.spec import JSON, GrammarOptions, GrammarSpec
-from grammar_backends.errors import SpecError
+from grammar_backends.errors import SpecError, shown
 
 __all__ = ["ToolStyle", "read_request"]
 
+MAX_LISTED = 10
+"""Names of tools in a message."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -60,7 +62,7 @@ def read_request(
         return _tool_spec(tools, tool_choice, tool_style or ToolStyle(), options) if calls else None
     if calls:
         raise SpecError(
-            f"response_format: {kind} cannot be combined with tools",
+            f"response_format: {shown(kind)} cannot be combined with tools",
             pointer="/type",
             hint='Send one of them, or tool_choice "none"',
         )
@@ -75,7 +77,7 @@ def read_request(
         tag = {key: value for key, value in response_format.items() if key != "type"}
         return GrammarSpec.structural_tag(tag, options=options)
     raise SpecError(
-        f"response_format: unknown type {kind!r}",
+        f"response_format: unknown type {shown(kind)}",
         pointer="/type",
         hint="Known types: text, json_object, json_schema, structural_tag",
     )
@@ -93,14 +95,18 @@ def _tool_spec(
     if isinstance(tool_choice, Mapping):
         name = _function_of(tool_choice).get("name")
         if not isinstance(name, str) or name not in schemas:
-            raise SpecError(f"tool_choice: there is no tool {name!r}", hint=f"Tools: {', '.join(schemas)}")
+            raise SpecError(
+                f"tool_choice: there is no tool {shown(name)}", hint=f"Tools: {', '.join(list(schemas)[:MAX_LISTED])}"
+            )
         return GrammarSpec.structural_tag({"format": style.tag(name, schemas[name])}, options=options)
     if tool_choice == "required":
         tags = [style.tag(name, schema) for name, schema in schemas.items()]
         calls = {"type": "triggered_tags", "triggers": [style.trigger], "tags": tags, "at_least_one": True}
         return GrammarSpec.structural_tag({"format": calls}, options=options)
     if tool_choice != "auto":
-        raise SpecError(f"tool_choice: unknown value {tool_choice!r}", hint="none, auto, required, or one function")
+        raise SpecError(
+            f"tool_choice: unknown value {shown(tool_choice)}", hint="none, auto, required, or one function"
+        )
     # Every backend that reads tags reads the older form.
     structures = [
         {"begin": style.begin.replace("{name}", name), "schema": schema, "end": style.end}
@@ -119,7 +125,9 @@ def _tool(index: int, tool: Mapping[str, JSON]) -> tuple[str, JSON]:
         )
     strict = function.get("strict")
     if strict is not None and not isinstance(strict, bool):
-        raise SpecError(f"tools: strict must be true or false, not {strict!r}", pointer=f"/{index}/function/strict")
+        raise SpecError(
+            f"tools: strict must be true or false, not {shown(strict)}", pointer=f"/{index}/function/strict"
+        )
     parameters = function.get("parameters", {"type": "object"})
     if not isinstance(parameters, Mapping):
         raise SpecError("tools: parameters must be a schema that is an object", pointer=f"/{index}/function/parameters")

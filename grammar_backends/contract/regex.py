@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeAlias, TypeVar
 
-from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.errors import SHOWN_LIMIT, SpecError, UnsupportedFeature, shown
 
 __all__ = [
     "Alternatives",
@@ -535,9 +535,9 @@ class _Parser:
 
     def _add_name(self, name: str, start: int) -> None:
         if not name.isidentifier():
-            self.fail(f"bad group name {name!r}", start, keyword="(?<")
+            self.fail(f"bad group name {shown(name)}", start, keyword="(?<")
         if name in self.names:
-            self.fail(f"group name {name!r} is used twice", start, keyword="(?<")
+            self.fail(f"group name {shown(name)} is used twice", start, keyword="(?<")
         self.names.add(name)
 
     def _close_group(self) -> None:
@@ -775,7 +775,11 @@ class _Parser:
         name = match[2] or match[4]
         ranges = _property(name)
         if ranges is None:
-            self.refuse(rf"property \p{{{name}}}", start, hint="General categories such as Lu or Letter are supported")
+            self.refuse(
+                rf"property \p{{{name[:SHOWN_LIMIT]}}}",
+                start,
+                hint="General categories such as Lu or Letter are supported",
+            )
         return complement(ranges) if negated != bool(match[1]) else ranges
 
 
@@ -827,7 +831,7 @@ def parse_terminal(pattern: str, flags: str = "") -> Regex:
         UnsupportedFeature, SpecError: as `parse_regex`; positions count from the start of the pattern.
     """
     if set(flags) - set("isu"):
-        raise UnsupportedFeature(f"regex: flags {flags!r} are not supported", line=1, column=1, keyword="flag")
+        raise UnsupportedFeature(f"regex: flags {shown(flags)} are not supported", line=1, column=1, keyword="flag")
     return _parse(_Parser(pattern, ignore_case="i" in flags, dot_all="s" in flags))
 
 
@@ -849,7 +853,7 @@ def regex_of_texts(texts: Iterable[str]) -> Regex:
         raise SpecError("regex: no texts, so that no text would be allowed")
     for text in listed:
         if re.search("[\ud800-\udfff]", text):
-            raise SpecError(f"regex: lone surrogate in {text[:80]!r}")
+            raise SpecError(f"regex: lone surrogate in {shown(text)}")
     options = (_series(CharacterSet(((ord(char), ord(char)),)) for char in text) for text in listed)
     return Regex(f"{len(listed)} texts", _alternatives(options))
 

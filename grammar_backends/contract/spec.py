@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from grammar_backends.errors import SpecError
+from grammar_backends.errors import SpecError, shown
 
 if TYPE_CHECKING:
     from grammar_backends.contract.openai import ToolStyle
@@ -85,15 +85,15 @@ class GrammarOptions:
         _one_of("whitespace", self.whitespace, ("any", "compact"))
         bound = self.max_whitespace
         if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
-            raise SpecError(f"option max_whitespace must be a positive integer or None, not {bound!r}")
+            raise SpecError(f"option max_whitespace must be a positive integer or None, not {shown(bound)}")
         _one_of("additional_properties", self.additional_properties, ("schema", "closed"))
         if not isinstance(self.json_object_only, bool):
-            raise SpecError(f"option json_object_only must be a boolean, not {self.json_object_only!r}")
+            raise SpecError(f"option json_object_only must be a boolean, not {shown(self.json_object_only)}")
 
 
 def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        raise SpecError(f"option {name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise SpecError(f"option {name} must be one of {', '.join(map(repr, allowed))}, not {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class GrammarSpec:
             SpecError: the grammar is blank (D3), or the syntax is unknown.
         """
         if syntax not in SYNTAXES:
-            raise SpecError(f"grammar: syntax must be one of {', '.join(SYNTAXES)}, not {syntax!r}")
+            raise SpecError(f"grammar: syntax must be one of {', '.join(SYNTAXES)}, not {shown(syntax)}")
         if not _text(text, "grammar").strip():
             raise SpecError("grammar: the text is blank")
         return cls(GrammarKind.GRAMMAR, text, syntax, options or GrammarOptions())
@@ -242,6 +242,26 @@ class GrammarSpec:
         return read_request(response_format, tools, tool_choice, tool_style, options)
 
     @classmethod
+    def from_structured_outputs(
+        cls, fields: Mapping[str, JSON], *, options: GrammarOptions | None = None
+    ) -> GrammarSpec:
+        """The constraint of a request that has one field for each kind, as vLLM's `structured_outputs`.
+
+        Args:
+            fields: one of ``json``, ``regex``, ``choice``, ``grammar``, ``json_object`` (true) and ``structural_tag``,
+                and the switches ``disable_any_whitespace`` and ``disable_additional_properties``. A field that is None
+                is not set.
+            options: as for the other constructors; a switch that is true goes first.
+
+        Raises:
+            SpecError: none or several of the constraints (the message names the fields, never their contents; D1), an
+                unknown field, ``json_object`` that is not true (D5), or what the constructor of the kind refuses.
+        """
+        from grammar_backends.contract.structured_outputs import read_fields  # it is written in terms of this class
+
+        return read_fields(fields, options)
+
+    @classmethod
     def from_pydantic(cls, model: Any, *, options: GrammarOptions | None = None) -> GrammarSpec:
         """JSON that validates as a type: a pydantic model, a dataclass, a TypedDict, ``list[int]``, whatever pydantic
         reads.
@@ -259,7 +279,7 @@ class GrammarSpec:
         try:
             schema = TypeAdapter(model).json_schema()
         except Exception as error:  # pydantic's errors have no common base
-            raise SpecError(f"from_pydantic: no schema for {model!r}", engine_text=str(error)) from error
+            raise SpecError(f"from_pydantic: no schema for {shown(model)}", engine_text=str(error)) from error
         return cls.json_schema(schema, options=options)
 
 

@@ -72,6 +72,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from grammar_backends.contract.spec import JSON
+from grammar_backends.errors import shown
 from grammar_backends.selection.disjoint import excludes, members_of, required_of, texts_of
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUPS
@@ -86,7 +87,7 @@ from grammar_backends.selection.patterns import (
 from grammar_backends.selection.schema import ARRAY, INT, OBJECT, STRING
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["CHECKS", "COSTS"]
+__all__ = ["CHECKS", "COSTS", "Check", "Settings"]
 
 Settings = Mapping[str, JSON]
 
@@ -107,11 +108,13 @@ def _ref(view: View, settings: Settings) -> Iterator[Finding]:
     """References that leave the document, or that an engine resolves otherwise."""
     reference = view.schema["$ref"]
     if view.site.target is None:
-        yield view.finding("$ref", f"{reference!r} is not in the schema and nothing is fetched", "Put it into $defs")
+        yield view.finding(
+            "$ref", f"{shown(reference)} is not in the schema and nothing is fetched", "Put it into $defs"
+        )
     elif settings.get("pointers_only") and (
         (not str(reference).startswith("#/") and reference != "#") or view.site.base
     ):
-        yield view.finding("$ref", f"{reference!r} is not resolved", "Write it as #/$defs/...")
+        yield view.finding("$ref", f"{shown(reference)} is not resolved", "Write it as #/$defs/...")
     elif settings.get("recursion") is False and view.site in view.sites.recursive:
         yield view.finding("$ref", "recursion is cut off at some depth")
 
@@ -257,7 +260,7 @@ def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) 
             keyword, "a pattern without ^ and $ is taken to match the whole string", "Write ^.*(...).*$ to search"
         )
     elif settings.get("dialect") and tree_of(pattern) is None:
-        yield view.finding(keyword, f"the pattern {pattern!r} is outside of what is enforced")
+        yield view.finding(keyword, f"the pattern {shown(pattern)} is outside of what is enforced")
     elif settings.get("outer_anchors") and has_inner_anchors(pattern):
         yield view.finding(keyword, "anchors inside of a pattern are refused", "Write ^(a|b)$ for ^a$|^b$")
     elif settings.get("plain") and needs_escapes(pattern, settings["plain"] == "keys"):
@@ -435,7 +438,7 @@ def _open_names(view: View, settings: Settings) -> Iterator[Finding]:
             if not (_PRINTABLE_NAME if settings.get("printable") else _PLAIN_NAME).fullmatch(name):
                 yield view.finding(
                     "properties",
-                    f"the name {name!r} is not told from additional properties",
+                    f"the name {shown(name)} is not told from additional properties",
                     'Write "additionalProperties": false',
                 )
                 return

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable
 
 from grammar_backends.contract.spec import JSON, GrammarOptions
+from grammar_backends.errors import shown
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS
@@ -41,7 +42,9 @@ def check_ignorable(ignore: Iterable[str]) -> None:
     for name in ignore:
         keyword = name.rpartition("/")[2] if name.startswith("/") else "format" if name.startswith("format:") else name
         if keyword not in IGNORABLE:
-            raise ValueError(f"{name!r} cannot be ignored; what can be: {', '.join(sorted(IGNORABLE))}, format:NAME")
+            raise ValueError(
+                f"{shown(name)} cannot be ignored; what can be: {', '.join(sorted(IGNORABLE))}, format:NAME"
+            )
 
 
 def without(

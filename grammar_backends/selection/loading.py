@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
 from grammar_backends.errors import BackendUnavailable
 from grammar_backends.plugins import PluginHost, default_host
 from grammar_backends.selection.judgement import findings_of, plan_of
+from grammar_backends.selection.limits import Limits
 from grammar_backends.selection.validation import validate_spec
 
-__all__ = ["lenient", "load_backend", "shared_backend", "shared_host"]
+__all__ = ["judging", "load_backend", "shared_backend", "shared_host"]
 
 
 def load_backend(
@@ -21,6 +22,7 @@ def load_backend(
     options: Mapping[str, Any] | None = None,
     host: PluginHost | None = None,
     ignore: Iterable[str] = (),
+    limits: Limits | None = None,
 ) -> GrammarBackend:
     """A backend by name, with its engine ready to compile; takes up to a second for a large vocabulary.
 
@@ -30,6 +32,7 @@ def load_backend(
         options: the backend's own options.
         host: where to look it up; None for every installed plugin.
         ignore: what it may leave unenforced in JSON schemas; see `Policy`.
+        limits: how large and how deep a spec may be.
 
     Raises:
         BackendUnavailable: unknown, blocked, failed or incompatible, or its engine cannot start.
@@ -40,13 +43,17 @@ def load_backend(
     host = host or shared_host()
     spec = host.backend(name)
     engine = host.create_engine(name, vocabulary, options)
-    judge = functools.partial(_require_support, spec, frozenset(ignore))
+    judge = _judge(spec, frozenset(ignore), limits or Limits())
     return GrammarBackend(spec, engine, vocabulary, judge, dict(options or {}))
 
 
-def _require_support(backend: BackendSpec, ignore: frozenset[str], spec: GrammarSpec) -> GrammarSpec:
+def _judge(backend: BackendSpec, ignore: frozenset[str], limits: Limits) -> Callable[[GrammarSpec], GrammarSpec]:
+    return functools.partial(_require_support, backend, ignore, limits)
+
+
+def _require_support(backend: BackendSpec, ignore: frozenset[str], limits: Limits, spec: GrammarSpec) -> GrammarSpec:
     """The spec that the engine is to compile: the one asked for, or one that means the same to it."""
-    validate_spec(spec)
+    validate_spec(spec, limits)
     plan = plan_of(spec, backend, ignore)
     if plan is not None:
         return plan.spec
@@ -66,9 +73,9 @@ def shared_backend(name: str, vocabulary: Vocabulary, host: PluginHost) -> Gramm
     return load_backend(name, vocabulary, None, host)
 
 
-def lenient(backend: GrammarBackend, ignore: frozenset[str]) -> GrammarBackend:
-    """The same backend, which may leave something unenforced."""
-    if not ignore:
+def judging(backend: GrammarBackend, ignore: frozenset[str], limits: Limits) -> GrammarBackend:
+    """The same backend, which may leave something unenforced, and takes specs within some limits."""
+    if not ignore and limits == Limits():
         return backend
-    judge = functools.partial(_require_support, backend.spec, ignore)
+    judge = _judge(backend.spec, ignore, limits)
     return GrammarBackend(backend.spec, backend.engine, backend.vocabulary, judge, backend.options)

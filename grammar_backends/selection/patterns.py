@@ -22,7 +22,7 @@ MAX_SEARCHED = 200
 MAX_STEPS = 1_000
 """Steps of one such trial; unbounded, counts inside counts would multiply."""
 MAX_DEPTH = 100
-"""Levels of a pattern that is tried on texts."""
+"""Levels of a pattern that is looked into."""
 
 
 def cannot_match(pattern: str, text: str) -> bool:
@@ -125,7 +125,11 @@ def _ends_escaped(part: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def anchored(pattern: str) -> bool:
     """True when every alternative of a pattern spans the whole string, be it by `^` and `$` or by `.*`."""
-    return all(_is_anchored(part) for part in _alternatives_of(pattern))
+    return _all_anchored(pattern, 0)
+
+
+def _all_anchored(pattern: str, depth: int) -> bool:
+    return depth < MAX_DEPTH and all(_is_anchored(part, depth) for part in _alternatives_of(pattern))
 
 
 def _signs(pattern: str) -> Iterator[tuple[int, str]]:
@@ -156,11 +160,12 @@ def _alternatives_of(pattern: str) -> list[str]:
     return [*parts, pattern[start:]]
 
 
-def _is_anchored(part: str) -> bool:
+def _is_anchored(part: str, depth: int) -> bool:
     while len(part) > 2 and part[0] == "(" and part[-1] == ")" and _closes_last(part):
         part = re.sub(r"^\((\?:)?", "", part)[:-1]
-        if "|" in part:
-            return anchored(part)
+        depth += 1
+        if "|" in part or depth >= MAX_DEPTH:
+            return _all_anchored(part, depth)
     # Where anything may precede or follow, it makes no difference whether the match must reach the end.
     return part.startswith(("^", ".*")) and re.search(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)$", part) is not None
 

@@ -19,7 +19,7 @@ from typing import TypeGuard
 from urllib.parse import unquote, urldefrag, urljoin
 
 from grammar_backends.contract.spec import JSON, json_type
-from grammar_backends.errors import SpecError
+from grammar_backends.errors import SpecError, shown
 from grammar_backends.selection.patterns import searched
 
 __all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "check_schema", "escape", "put", "walk"]
@@ -97,6 +97,8 @@ class Site:
 
     def group(self, keyword: str) -> list[Site]:
         """The subschemas under one keyword, in document order."""
+        if not isinstance(self.schema, dict) or keyword not in self.schema:
+            return []
         return [child for (name, _), child in self.children.items() if name == keyword]
 
 
@@ -115,7 +117,8 @@ class SchemaWalk:
         self._pending: list[Site] = []
         self.root = self._site("", schema, "", 0, "", "")
         self._run()
-        _check_chains(self.root)
+        if sum(site.target is not None for site in self) > MAX_REF_CHAIN:  # fewer make no longer chain
+            _check_chains(self.root)
 
     def __iter__(self) -> Iterator[Site]:
         return iter(self.sites.values())
@@ -144,8 +147,7 @@ class SchemaWalk:
         if isinstance(schema, dict):
             own_uri = _own_uri(schema, self.legacy_refs)
             if own_uri:
-                base_uri = urljoin(base_uri, own_uri)
-                base = pointer
+                base_uri, base = _joined(base_uri, own_uri, pointer, "$id"), pointer
             if self.legacy_refs and "$ref" in schema:
                 schema = {"$ref": schema["$ref"]}
         site = Site(pointer, schema, keyword, depth, base, base_uri)
@@ -200,7 +202,7 @@ class SchemaWalk:
             return self._follow(site, site.base + unquote(reference[1:]), reference)
         if self._resources is None:
             self._resources = _Resources(self.schema, self.legacy_refs)
-        uri, fragment = urldefrag(urljoin(site.base_uri, reference))
+        uri, fragment = urldefrag(_joined(site.base_uri, reference, site.pointer, "$ref"))
         fragment = unquote(fragment)
         base = self._resources.bases.get(uri)
         if base is None:
@@ -224,7 +226,7 @@ class SchemaWalk:
             walked = f"{walked}/{segment}"
             own = _own_uri(node, self.legacy_refs) if isinstance(node, dict) and index < len(parts) else ""
             if own:
-                base, uri = walked, urljoin(uri, own)
+                base, uri = walked, _joined(uri, own, walked, "$id")
         if not isinstance(node, (dict, bool)):
             raise _malformed(site.pointer, "$ref", f"leads to {json_type(node)}, which is no schema", reference)
         return self._site(walked, node, "$ref", 0, base, uri)
@@ -252,7 +254,7 @@ class _Resources:
     def _register(self, node: dict[str, JSON], pointer: str, uri: str, legacy: bool) -> str:
         own = _own_uri(node, legacy)
         if own:
-            uri = urljoin(uri, own)
+            uri = _joined(uri, own, pointer, "$id")
             self.bases.setdefault(urldefrag(uri)[0], pointer)
         bare = urldefrag(uri)[0]
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -301,6 +303,13 @@ def _step(node: JSON, part: str, site: Site, reference: str) -> tuple[JSON, str]
     if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
         return node[int(key)], key
     raise _unresolved(site, reference)
+
+
+def _joined(base: str, uri: str, pointer: str, keyword: str) -> str:
+    try:
+        return urljoin(base, uri)
+    except ValueError:
+        raise _malformed(pointer, keyword, "is no URI reference", uri) from None
 
 
 def _own_uri(schema: Mapping[str, JSON], legacy: bool) -> str:
@@ -422,6 +431,11 @@ def _is_string_lists(value: JSON) -> bool:
     return isinstance(value, dict) and all(_is_strings(item) for item in value.values())
 
 
+def _is_dependencies(value: JSON) -> bool:
+    """The subschemas among them are judged by themselves."""
+    return isinstance(value, dict) and all(_is_strings(item) for item in value.values() if isinstance(item, list))
+
+
 def _is_text(value: JSON) -> bool:
     return isinstance(value, str)
 
@@ -444,6 +458,7 @@ VALUES: Mapping[str, tuple[Callable[[JSON], bool], str]] = {
     "$anchor": _TEXT,
     "$dynamicRef": _TEXT,
     "$id": _TEXT,
+    "dependencies": (_is_dependencies, "must be an object of schemas and lists of property names"),
     "dependentRequired": (_is_string_lists, "must be an object of lists of property names"),
     "enum": (_is_list, "must be a list"),
     "exclusiveMaximum": _BOUND,
@@ -490,7 +505,7 @@ def _check_values(site: Site) -> None:
         if rule is None:
             continue
         if not rule[0](value):
-            raise _malformed(site.pointer, keyword, f"{rule[1]}, not {_shown(value)}")
+            raise _malformed(site.pointer, keyword, f"{rule[1]}, not {shown(value)}")
         if keyword == "pattern":
             _check_pattern(f"{site.pointer}/pattern", value)
     for keyword, name in site.children:
@@ -550,8 +565,7 @@ def _python_fault(pattern: str) -> str:
 
 
 def _malformed(pointer: str, keyword: str, wrong: str, value: str | None = None) -> SpecError:
-    shown = f" {value!r}" if value is not None else ""
-    subject = f"{keyword}{shown}" if keyword else "the schema"
+    subject = f"{keyword} {shown(value)}" if value is not None else keyword or "the schema"
     if wrong.startswith("a schema is"):
         return SpecError(f"json_schema: {wrong}", pointer=pointer, keyword=keyword or None)
     return SpecError(f"json_schema: {subject} {wrong}", pointer=f"{pointer}/{keyword}", keyword=keyword)
@@ -559,13 +573,8 @@ def _malformed(pointer: str, keyword: str, wrong: str, value: str | None = None)
 
 def _unresolved(site: Site, reference: str) -> SpecError:
     return SpecError(
-        f"json_schema: $ref {_shown(reference)} leads nowhere", pointer=f"{site.pointer}/$ref", keyword="$ref"
+        f"json_schema: $ref {shown(reference)} leads nowhere", pointer=f"{site.pointer}/$ref", keyword="$ref"
     )
-
-
-def _shown(value: JSON) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 # -- satisfiability ------------------------------------------------------------------------------------------
@@ -713,7 +722,7 @@ class _Productivity:
         for name in names:
             for below in self._judges(site, name, patterns):
                 if self.dead(below):
-                    reason = f"the required property {_shown(name)} can have no value"
+                    reason = f"the required property {shown(name)} can have no value"
                     return self._narrow(site, bits, 0, OBJECT, "required", reason, below)
         least = max(least, len(names))
         rest = site.children.get(("additionalProperties", None))

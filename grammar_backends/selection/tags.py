@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from grammar_backends.contract import JSON, GrammarKind, GrammarSpec
-from grammar_backends.errors import SpecError
+from grammar_backends.errors import SpecError, shown
+from grammar_backends.selection.tag_formats import MAX_NESTING, check_format
 
 __all__ = ["check_tag", "inner_specs"]
 
@@ -18,15 +19,11 @@ INNER: Mapping[str, tuple[str, GrammarKind]] = {
 }
 """The formats that hold a spec of another kind: the member it is in, and its kind."""
 
-MAX_NESTING = 80
-"""Objects and arrays inside one another: 64 for a schema and 16 around it (D9)."""
-
 
 def check_tag(tag: JSON) -> None:
     """Raise `SpecError` unless a tag has the shape of one of the two forms."""
     if "format" in tag:
-        if not isinstance(tag["format"], dict):
-            raise SpecError("structural_tag: format must be an object", pointer="/format", keyword="format")
+        check_format(tag["format"], "/format")
         return
     triggers = _list(tag, "triggers")
     for index, trigger in enumerate(triggers):
@@ -52,7 +49,7 @@ def _check_structure(structure: JSON, triggers: list[str], pointer: str) -> None
     begin = structure["begin"]
     if not any(begin.startswith(trigger) for trigger in triggers):
         raise SpecError(
-            f"structural_tag: begin {begin!r} starts with none of the triggers {triggers}",
+            f"structural_tag: begin {shown(begin)} starts with none of the triggers {shown(triggers)}",
             pointer=f"{pointer}/begin",
             keyword="begin",
         )
@@ -77,13 +74,14 @@ def inner_specs(spec: GrammarSpec) -> Iterator[tuple[str, GrammarSpec]]:
         if depth > MAX_NESTING:
             raise SpecError(f"structural_tag: nested more than {MAX_NESTING} deep", pointer=pointer)
         if isinstance(value, list):
-            pending += [(f"{pointer}/{index}", item, depth + 1) for index, item in enumerate(value)]
-        elif isinstance(value, dict):
+            below: Iterable[tuple[Any, Any]] = enumerate(value)
+        else:
             member, kind = INNER.get(str(value.get("type")), ("", None))
             if kind is not None and member in value:
                 at = f"{pointer}/{member}"
                 yield at, _inner(kind, value[member], value, spec, at)
-            pending += [(f"{pointer}/{key}", item, depth + 1) for key, item in value.items() if key != member]
+            below = ((key, item) for key, item in value.items() if key != member)
+        pending += [(f"{pointer}/{key}", item, depth + 1) for key, item in below if isinstance(item, (dict, list))]
 
 
 def _inner(

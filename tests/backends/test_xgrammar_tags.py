@@ -161,7 +161,11 @@ def test_b10_names_in_the_middle_of_a_text_are_tokens() -> None:
         ({"type": "token", "token": "<nope>"}, SpecError, "no token '<nope>'"),
         ({"type": "token", "token": EOS}, SpecError, "stop token"),
         (
-            {"type": "tags_with_separator", "tags": [], "separator": "<mark>"},
+            {
+                "type": "tags_with_separator",
+                "tags": [{"begin": "a", "content": {"type": "any_text"}, "end": "b"}],
+                "separator": "<mark>",
+            },
             UnsupportedFeature,
             "/format/separator",
         ),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grammar_backends.contract import JSON, GrammarOptions
-from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.errors import SpecError, UnsupportedFeature, shown
 
 __all__ = ["ANY", "engine_schema"]
 
@@ -84,7 +84,7 @@ class _Writer:
                 target = target[int(key) if isinstance(target, list) else key]
         except (KeyError, IndexError, TypeError, ValueError):
             raise UnsupportedFeature(
-                f"json_schema: {reference!r} is not resolved", pointer=pointer, keyword="$ref"
+                f"json_schema: {shown(reference)} is not resolved", pointer=pointer, keyword="$ref"
             ) from None
         return self.write(target, pointer, (*references, reference))
 
@@ -94,7 +94,7 @@ class _Writer:
         if name == "array":
             return self._array(schema, pointer, references)
         if name not in (*TYPES, "integer"):
-            raise SpecError(f"json_schema: there is no type {name!r}", pointer=pointer, keyword="type")
+            raise SpecError(f"json_schema: there is no type {shown(name)}", pointer=pointer, keyword="type")
         written: dict[str, Any] = {"type": name}
         if name == "string":
             written.update(_bounds(schema, "minLength", "maxLength", pointer))

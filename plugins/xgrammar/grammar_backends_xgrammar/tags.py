@@ -19,7 +19,7 @@ import xgrammar
 from grammar_backends.contract import Vocabulary
 from grammar_backends.contract.grammar_text import ebnf_for_xgrammar, lark_for, named_tokens
 from grammar_backends.contract.regex import translate
-from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.errors import SpecError, UnsupportedFeature, shown
 from grammar_backends_xgrammar import DIALECT
 
 __all__ = ["FRAME", "TagWriter", "framed"]
@@ -179,9 +179,9 @@ class TagWriter:
     def _token_id(self, token: Any, pointer: str) -> int:
         id_ = self._id_of(token) if isinstance(token, str) else token
         if not isinstance(id_, int) or not 0 <= id_ < self._vocabulary.size:
-            raise SpecError(f"structural_tag: there is no token {token!r}", pointer=pointer)
+            raise SpecError(f"structural_tag: there is no token {shown(token)}", pointer=pointer)
         if id_ in self._vocabulary.stop_set:
-            raise SpecError(f"structural_tag: {token!r} is a stop token, which only ends a text", pointer=pointer)
+            raise SpecError(f"structural_tag: {shown(token)} is a stop token, which only ends a text", pointer=pointer)
         if id_ in self._vocabulary.special_ids:
             self.named.add(id_)
         return id_
