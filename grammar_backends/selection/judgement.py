@@ -18,7 +18,7 @@ from grammar_backends.selection.grammar_support import grammar_findings
 from grammar_backends.selection.lenience import without
 from grammar_backends.selection.rewrites import rewrite
 from grammar_backends.selection.schema import put, walk_of
-from grammar_backends.selection.support import SchemaSupport
+from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.tags import inner_specs
 
 __all__ = ["Plan", "cost_of", "findings_of", "plan_of"]
@@ -54,8 +54,7 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     if kind_error is not None:
         return [Finding.of(kind_error)]
     if spec.kind is GrammarKind.JSON_SCHEMA:
-        support = _schema_support(backend.capabilities.support)
-        return support.findings(walk_of(spec.text), spec.options) if support else []
+        return [finding for _, found in _judged(spec, backend) for finding in found]
     if spec.kind is GrammarKind.REGEX:
         return _regex_findings(spec.text, backend)
     if spec.kind is GrammarKind.GRAMMAR:
@@ -63,6 +62,13 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         return _tag_findings(spec, backend)
     return []
+
+
+@functools.lru_cache(maxsize=16)
+def _judged(spec: GrammarSpec, backend: BackendSpec) -> tuple[Judged, ...]:
+    """`SchemaSupport.judged`, kept for the rewrites that may follow."""
+    support = _schema_support(backend.capabilities.support)
+    return tuple(support.judged(walk_of(spec.text), spec.options)) if support else ()
 
 
 @functools.lru_cache(maxsize=256)
@@ -84,7 +90,7 @@ def _schema_plan(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str]
     support = _schema_support(backend.capabilities.support)
     if support is None:
         return None
-    found = rewrite(walk_of(spec.text), support, spec.options)
+    found = rewrite(walk_of(spec.text), support, spec.options, _judged(spec, backend))
     if found is not None:
         return Plan(_with_schema(spec, found[0]), found[1])
     if not ignore:
@@ -122,7 +128,7 @@ def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
     if spec.kind is not GrammarKind.JSON_SCHEMA:
         return None
     support = _schema_support(backend.capabilities.support)
-    return support.cost(walk_of(spec.text), spec.options) if support else None
+    return support.cost(walk_of(spec.text), spec.options) if support and support.costs else None
 
 
 def _regex_findings(pattern: str, backend: BackendSpec) -> list[Finding]:

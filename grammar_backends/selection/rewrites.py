@@ -8,6 +8,7 @@ is found any more. Where that does not come about, the schema stays as it is, wi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_B
 from grammar_backends.selection.merging import conjoin, dead, names_of, size_of
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, kind_of, walk
-from grammar_backends.selection.support import SchemaSupport
+from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
 
 __all__ = ["RULES", "Round", "Rule", "rewrite"]
@@ -39,11 +40,17 @@ MAX_COPIED = 400
 
 
 def rewrite(
-    schema: JSON | SchemaWalk, support: SchemaSupport, options: GrammarOptions
+    schema: JSON | SchemaWalk, support: SchemaSupport, options: GrammarOptions, judged: Iterable[Judged] | None = None
 ) -> tuple[JSON, tuple[Rewrite, ...]] | None:
     """The schema in a form that an engine enforces all of, and how it came about; None when there is none.
 
     With `additional_properties="closed"` there is none: what a rewrite adds would be closed too.
+
+    Args:
+        schema: what to rewrite.
+        support: what the engine enforces.
+        options: how the schema is to be read.
+        judged: `SchemaSupport.judged` of it, where that is known already.
 
     Raises:
         SpecError: not a schema at some position, or too deep or large.
@@ -53,12 +60,12 @@ def rewrite(
     sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
     applied: list[Rewrite] = []
     for _ in range(MAX_ROUNDS):
-        if len(sites) > MAX_SITES or not _is_plain(sites):
+        if len(sites) > MAX_SITES:
             return None
-        round_ = Round(sites, support, options)
+        round_ = Round(sites, options, support.judged(sites, options) if judged is None else judged)
         if not round_.judged:
             return (sites.schema, tuple(applied)) if applied else None
-        written = round_.write()
+        judged, written = None, round_.write() if _is_plain(sites) else None
         if written is None:
             return None
         applied += written[1]
@@ -99,26 +106,32 @@ class _Written:
 class Round:
     """One reading of a schema, and what is rewritten in it."""
 
-    def __init__(self, sites: SchemaWalk, support: SchemaSupport, options: GrammarOptions) -> None:
+    def __init__(self, sites: SchemaWalk, options: GrammarOptions, judged: Iterable[Judged]) -> None:
         self.sites = sites
         self.legacy = sites.legacy_refs
         self.options = options
         self.judged: list[tuple[View, set[str]]] = []
         """The sites with findings, and the keywords that are at fault."""
-        for view in support.views(sites, options):
-            keywords = {finding.keyword or "" for finding in support.at(view)}
-            if keywords:
-                self.judged.append((view, keywords))
-            if len(self.judged) > MAX_FINDINGS:
+        self.is_hopeful = True
+        """False when some finding is beyond every rule; the sites after it are then not looked at."""
+        for view, found in judged:
+            keywords = {finding.keyword or "" for finding in found}
+            self.judged.append((view, keywords))
+            self.is_hopeful = len(self.judged) <= MAX_FINDINGS and _is_hopeful(view, keywords)
+            if not self.is_hopeful:
                 break
         self.comparison = Comparison(MAX_WORK)
         self.complement = Complement(sites, self.comparison)
         self.evaluation = Evaluation(self.comparison)
-        self.targets = {site.target.pointer for site in sites if site.target is not None}
+
+    @functools.cached_property
+    def targets(self) -> frozenset[str]:
+        """Where references lead."""
+        return frozenset(site.target.pointer for site in self.sites if site.target is not None)
 
     def write(self) -> tuple[JSON, list[Rewrite]] | None:
         """The schema after one rewrite at each place that can have one; None when there is no such place."""
-        if len(self.judged) > MAX_FINDINGS or not all(_is_hopeful(*judged) for judged in self.judged):
+        if not self.is_hopeful:
             return None
         written: dict[str, JSON] = {}
         applied: list[Rewrite] = []

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
-from grammar_backends.errors import PluginError
-from grammar_backends.selection.checks import CHECKS, COSTS
+from grammar_backends.errors import PluginError, shown
+from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.schema import SchemaWalk, walk
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["SchemaSupport"]
+__all__ = ["Judged", "SchemaSupport"]
+
+MAX_READINGS = 4_096
+"""Sets of keywords that one table remembers."""
+
+Judged: TypeAlias = "tuple[View, tuple[Finding, ...]]"
+
+_Reading: TypeAlias = "tuple[tuple[Check | None, str, Settings], ...]"
+"""The checks of a site, each with its settings, and the keywords that are judged by themselves, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class SchemaSupport:
     checks: Mapping[str, Mapping[str, JSON]]
     costs: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     _triggered: Mapping[str, Sequence[str]] = field(repr=False, compare=False, default_factory=dict)
+    _readings: dict[tuple[str, ...], _Reading] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, JSON]) -> SchemaSupport:
@@ -93,7 +103,14 @@ class SchemaSupport:
         Raises:
             SpecError: not a schema at some position, or too deep or large.
         """
-        return [finding for view in self.views(schema, options) for finding in self.at(view)]
+        return [finding for _, found in self.judged(schema, options) for finding in found]
+
+    def judged(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[Judged]:
+        """The sites with findings, each with these, outer ones first; raises as `findings` does."""
+        for view in self.views(schema, options):
+            found = tuple(self.at(view))
+            if found:
+                yield view, found
 
     def views(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[View]:
         """Every site of a schema that is judged by itself, outer ones first; raises as `findings` does."""
@@ -116,14 +133,43 @@ class SchemaSupport:
 
     def at(self, view: View) -> Iterator[Finding]:
         """The findings at one site."""
+        for check, keyword, settings in self._reading(tuple(view.schema)):
+            if check is not None:
+                yield from check(view, settings)
+            elif not (self.noops and asserts_nothing(view, keyword)):
+                yield from self._keyword(view, keyword)
+
+    def _reading(self, keywords: tuple[str, ...]) -> _Reading:
+        """What is to be looked at where these keywords stand, in their order.
+
+        Remembered, since schemas have few different sets of keywords, and most need next to nothing.
+        """
+        known = self._readings.get(keywords)
+        if known is None:
+            if len(self._readings) >= MAX_READINGS:
+                self._readings.clear()
+            known = self._readings[keywords] = tuple(self._looked_at(keywords))
+        return known
+
+    def _looked_at(self, keywords: tuple[str, ...]) -> Iterator[tuple[Check | None, str, Settings]]:
         ran: set[str] = set()
-        for keyword in ("", *view.schema) if view.schema else ("",):
+        for keyword in ("", *keywords):
             for name in self._triggered.get(keyword, ()):
                 if name not in ran:
                     ran.add(name)
-                    yield from CHECKS[name][1](view, self.checks[name])
-            if keyword in ASSERTIONS and not (self.noops and asserts_nothing(view, keyword)):
-                yield from self._keyword(view, keyword)
+                    yield CHECKS[name][1], keyword, self.checks[name]
+            if keyword in ASSERTIONS and not self._always_enforces(keyword):
+                yield None, keyword, {}
+
+    def _always_enforces(self, keyword: str) -> bool:
+        """True for a keyword that has no finding by itself, wherever it stands."""
+        group = GROUPS.get(keyword)
+        if group is not None:
+            names = _TYPE_NAMES[GROUP_BITS[group]]
+            return keyword != "format" and all(keyword in self.types.get(name, ()) for name in names)
+        if keyword in COMBINATORS:
+            return "*" in self.combinators.get(keyword, ())
+        return keyword in self.types["any"]
 
     def _keyword(self, view: View, keyword: str) -> Iterator[Finding]:
         group = GROUPS.get(keyword)
@@ -143,7 +189,7 @@ class SchemaSupport:
         name = view.schema["format"]
         if name in self.formats or (self.unknown_formats and name not in STANDARD_FORMATS):
             return
-        yield view.finding("format", f"the format {name!r} is not enforced", "Use a pattern instead")
+        yield view.finding("format", f"the format {shown(name)} is not enforced", "Use a pattern instead")
 
     def _combinator(self, view: View, keyword: str) -> Iterator[Finding]:
         allowed = self.combinators.get(keyword)

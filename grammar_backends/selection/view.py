@@ -5,7 +5,7 @@ Whether a keyword asserts anything at that place is answered here too, since it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.selection.disjoint import Comparison
@@ -49,28 +49,28 @@ class View:
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-_NOTHING: Mapping[str, Sequence[JSON]] = {
-    "additionalItems": (True,),
-    "additionalProperties": (True,),
-    "allOf": ([],),
-    "dependencies": ({},),
-    "dependentRequired": ({},),
-    "dependentSchemas": ({},),
-    "exclusiveMaximum": (False,),
-    "exclusiveMinimum": (False,),
-    "items": (True,),
-    "minItems": (0,),
-    "minLength": (0,),
-    "minProperties": (0,),
-    "not": (False,),
-    "patternProperties": ({},),
-    "prefixItems": ([],),
-    "properties": ({},),
-    "propertyNames": (True,),
-    "required": ([],),
-    "unevaluatedItems": (True,),
-    "unevaluatedProperties": (True,),
-    "uniqueItems": (False,),
+_NOTHING: Mapping[str, JSON] = {
+    "additionalItems": True,
+    "additionalProperties": True,
+    "allOf": [],
+    "dependencies": {},
+    "dependentRequired": {},
+    "dependentSchemas": {},
+    "exclusiveMaximum": False,
+    "exclusiveMinimum": False,
+    "items": True,
+    "minItems": 0,
+    "minLength": 0,
+    "minProperties": 0,
+    "not": False,
+    "patternProperties": {},
+    "prefixItems": [],
+    "properties": {},
+    "propertyNames": True,
+    "required": [],
+    "unevaluatedItems": True,
+    "unevaluatedProperties": True,
+    "uniqueItems": False,
 }
 
 
@@ -81,7 +81,8 @@ def asserts_nothing(view: View, keyword: str) -> bool:
     if group is not None and not view.bits & GROUP_BITS[group]:
         return True
     value = schema[keyword]
-    if any(value is empty or (value == empty and type(value) is type(empty)) for empty in _NOTHING.get(keyword, ())):
+    empty = _NOTHING.get(keyword)
+    if type(value) is type(empty) and value == empty:
         return True
     if keyword == "contains":
         return schema.get("minContains") == 0 and "maxContains" not in schema
