@@ -15,6 +15,7 @@ from grammar_backends.cli.options import (
     backend_option,
     ignore_option,
     policy_of,
+    policy_option,
     spec_options,
     tokenizer_option,
 )
@@ -47,8 +48,9 @@ class Verdict:
 @tokenizer_option
 @backend_option("A backend's name, auto for the one that would be chosen, or all.")
 @ignore_option
+@policy_option
 @format_option
-def check(spec_input: SpecInput, tokenizer: str, backend: str, ignore: str, format_: str) -> None:
+def check(spec_input: SpecInput, tokenizer: str, backend: str, ignore: str, policy: str, format_: str) -> None:
     """Validate a spec and compile it.
 
     Exits with 1 when a backend refuses it or fails, with 4 when the spec itself is malformed.
@@ -57,7 +59,7 @@ def check(spec_input: SpecInput, tokenizer: str, backend: str, ignore: str, form
     """
     from grammar_backends import default_host, load_vocabulary, validate_spec  # lazy: numpy and every plugin
 
-    policy = policy_of(ignore)
+    chosen = policy_of(ignore, policy=policy)
     spec = spec_input.read()
     validate_spec(spec)
     host = default_host()
@@ -66,7 +68,7 @@ def check(spec_input: SpecInput, tokenizer: str, backend: str, ignore: str, form
         note("No backend is installed, so nothing was checked.")
         exit_with(ExitCode.NOTHING_RAN)
     vocabulary = load_vocabulary(tokenizer)
-    verdicts = [_check_one(spec, vocabulary, host, name, policy) for name in names]
+    verdicts = [_check_one(spec, vocabulary, host, name, chosen) for name in names]
     data = {"spec": str(spec), "tokenizer": vocabulary.name, "results": [asdict(verdict) for verdict in verdicts]}
     emit(format_, data, [_table(verdicts)])
     exit_with(ExitCode.OK if all(v.verdict == "ok" for v in verdicts) else ExitCode.FAILURES)

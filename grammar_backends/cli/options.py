@@ -5,13 +5,14 @@ The options only say where a spec comes from; `SpecInput.read` reads files and m
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from grammar_backends import GrammarOptions, GrammarSpec
     from grammar_backends.selection import Policy
 
-__all__ = ["SpecInput", "backend_option", "ignore_option", "policy_of", "spec_options", "tokenizer_option"]
+__all__ = [
+    "SpecInput",
+    "backend_option",
+    "ignore_option",
+    "policy_of",
+    "policy_option",
+    "spec_options",
+    "tokenizer_option",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -143,8 +152,19 @@ def ignore_option(function: Function) -> Function:
     )(function)
 
 
-def policy_of(ignore: str, order: tuple[str, ...] | None = None) -> Policy:
-    """The policy that ``--ignore`` asks for.
+def policy_option(function: Function) -> Function:
+    """Adds ``--policy``; the command gets `policy`, for `policy_of`."""
+    return click.option(
+        "--policy",
+        type=click.Choice(["default", "fast"]),
+        default="default",
+        show_default=True,
+        help="Whom auto takes of those that enforce the spec: the first in the order, or the quickest by prediction.",
+    )(function)
+
+
+def policy_of(ignore: str, order: tuple[str, ...] | None = None, policy: str = "default") -> Policy:
+    """The policy that ``--ignore`` and ``--policy`` ask for.
 
     Raises:
         click.UsageError: something that cannot be ignored.
@@ -153,7 +173,8 @@ def policy_of(ignore: str, order: tuple[str, ...] | None = None) -> Policy:
 
     names = tuple(name.strip() for name in ignore.split(",") if name.strip())
     try:
-        return Policy(order=order, mode="lenient" if names else "strict", ignore=names)
+        mode: Literal["strict", "lenient"] = "lenient" if names else "strict"
+        return dataclasses.replace(Policy.of(policy), order=order, mode=mode, ignore=names)
     except ValueError as error:
         raise click.UsageError(f"--ignore: {error}.") from None
 

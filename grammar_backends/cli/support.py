@@ -9,6 +9,7 @@ from grammar_backends.cli.options import (
     backend_option,
     ignore_option,
     policy_of,
+    policy_option,
     spec_options,
     tokenizer_option,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "markdown",
     "note",
     "policy_of",
+    "policy_option",
     "printable",
     "spec_options",
     "tokenizer_option",

@@ -93,6 +93,8 @@ class Capabilities:
             would not enforce.
         support: measured tables of what the engine enforces inside schemas, as ``package:file.json``; None when the
             engine itself refuses whatever it would not enforce.
+        costs: measured model of what specs cost, as ``package:file.json``; None when there is none, and a choice by
+            speed then asks the backend last.
         safe_in_threads: kinds that the engine compiles, first mask included, without ever hanging, crashing or taking
             much memory, whatever the spec. All others are compiled in a process that can be killed (E6).
         compile_threads: the engine has an option of this name: the threads inside one compilation (E2).
@@ -109,6 +111,7 @@ class Capabilities:
     regex: RegexDialect | None = None
     grammar: GrammarSupport | None = None
     support: str | None = None
+    costs: str | None = None
     safe_in_threads: frozenset[GrammarKind] = frozenset()
     compile_threads: bool = False
 

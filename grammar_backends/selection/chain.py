@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
-from grammar_backends.errors import BackendUnavailable, CompileError, SpecError, UnsupportedFeature, VocabularyError
+from grammar_backends.errors import (
+    BackendUnavailable,
+    CompileError,
+    SpecError,
+    UnsupportedFeature,
+    VocabularyError,
+    shown,
+)
 from grammar_backends.plugins import BackendRecord, PluginHost
+from grammar_backends.selection.cost_model import predicted
 from grammar_backends.selection.findings import Finding, Step, Trace, Verdict, first_finding
 from grammar_backends.selection.judgement import Plan, cost_of, findings_of, plan_of
 from grammar_backends.selection.lenience import check_ignorable
-from grammar_backends.selection.loading import lenient, shared_backend, shared_host
+from grammar_backends.selection.limits import Limits
+from grammar_backends.selection.loading import judging, shared_backend, shared_host
 from grammar_backends.selection.validation import validate_spec
 
 __all__ = ["Policy", "Selection", "choose", "explain", "select_backend"]
@@ -28,6 +39,9 @@ class Policy:
             enforces it.
         ignore: keywords of JSON schemas ("uniqueItems"), formats ("format:iri"), or JSON pointers to one keyword; only
             with "lenient". What was really ignored stands in the trace.
+        limits: how large and how deep a spec may be.
+        prefer: "order" takes the first backend in the order; "speed" the one that is predicted to be the quickest at
+            the spec, by the cost data of its plugin.
 
     Raises:
         ValueError: something is to be ignored in strict mode, or cannot be: without `properties` or `items`, say, the
@@ -37,13 +51,34 @@ class Policy:
     order: tuple[str, ...] | None = None
     mode: Literal["strict", "lenient"] = "strict"
     ignore: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    prefer: Literal["order", "speed"] = "order"
 
     def __post_init__(self) -> None:
+        if self.prefer not in ("order", "speed"):
+            raise ValueError(f'prefer must be "order" or "speed", not {shown(self.prefer)}')
         if self.mode not in ("strict", "lenient"):
-            raise ValueError(f'mode must be "strict" or "lenient", not {self.mode!r}')
+            raise ValueError(f'mode must be "strict" or "lenient", not {shown(self.mode)}')
         if self.ignore and self.mode == "strict":
             raise ValueError('nothing is ignored in strict mode; give mode="lenient"')
         check_ignorable(self.ignore)
+
+    @classmethod
+    def of(cls, policy: Policy | str | None) -> Policy:
+        """A policy itself, or the one that a word stands for: "default", or "fast" for ``prefer="speed"``.
+
+        Raises:
+            ValueError: another word.
+        """
+        if policy is None or isinstance(policy, Policy):
+            return policy or cls()
+        if policy not in POLICIES:
+            raise ValueError(f"there is no policy {shown(policy)}; there are: {', '.join(POLICIES)}")
+        return cls(prefer=POLICIES[policy])
+
+
+POLICIES: Mapping[str, Literal["order", "speed"]] = {"default": "order", "fast": "speed"}
+"""Policies that go by a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +100,7 @@ class Selection:
 
 
 def select_backend(
-    spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost | None = None, policy: Policy | None = None
+    spec: GrammarSpec, vocabulary: Vocabulary, host: PluginHost | None = None, policy: Policy | str | None = None
 ) -> Selection:
     """The first backend that enforces all of `spec` and can work with `vocabulary`.
 
@@ -78,13 +113,16 @@ def select_backend(
     Raises:
         SpecError: malformed or unsatisfiable.
         UnsupportedFeature: no backend enforces all of it; `trace` says why for each.
+        VocabularyError: there is no vocabulary (C1.2).
     """
-    host = host or shared_host()
-    ignore = frozenset(policy.ignore if policy else ())
+    if not isinstance(vocabulary, Vocabulary):
+        raise VocabularyError("a vocabulary is needed: without a tokenizer the constraint would be dropped")
+    host, policy = host or shared_host(), Policy.of(policy)
+    ignore = frozenset(policy.ignore)
     chosen: list[GrammarBackend] = []
 
     def attempt(name: str) -> None:
-        backend = lenient(shared_backend(name, vocabulary, host), ignore)
+        backend = judging(shared_backend(name, vocabulary, host), ignore, policy.limits)
         backend.check_spec(spec)
         chosen.append(backend)
 
@@ -93,7 +131,10 @@ def select_backend(
 
 
 def choose(
-    spec: GrammarSpec, attempt: Callable[[str], None], host: PluginHost | None = None, policy: Policy | None = None
+    spec: GrammarSpec,
+    attempt: Callable[[str], None],
+    host: PluginHost | None = None,
+    policy: Policy | str | None = None,
 ) -> Trace:
     """The decision of `select_backend`, with another way to find out whether a candidate takes the spec.
 
@@ -111,43 +152,46 @@ def choose(
         except SpecError as error:
             if not isinstance(error, UnsupportedFeature):
                 mistakes.append(error)
-            return Step(step.backend, "refused", (Finding.of(error),))
+            return Step(step.backend, "refused", (Finding.of(error),), cost=step.cost)
         except (BackendUnavailable, VocabularyError, CompileError) as error:
-            return Step(step.backend, "skipped", (Finding(str(error)),))
+            return Step(step.backend, "skipped", (Finding(str(error)),), cost=step.cost)
         return step
 
-    trace = _decided(spec, host or shared_host(), policy, outcome)
+    trace = _decided(spec, host or shared_host(), Policy.of(policy), outcome)
     if trace.chosen is None:
         raise mistakes[0] if mistakes else _refusal(trace)
     return trace
 
 
-def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | None = None) -> Trace:
+def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | str | None = None) -> Trace:
     """What `select_backend` would decide, from data alone: no engine is loaded, nothing is compiled.
 
     Raises:
         SpecError: malformed or unsatisfiable.
     """
-    return _decided(spec, host or shared_host(), policy, lambda step: step)
+    return _decided(spec, host or shared_host(), Policy.of(policy), lambda step: step)
 
 
-def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy | None, attempt: Callable[[Step], Step]) -> Trace:
+def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Callable[[Step], Step]) -> Trace:
     """The trace after one candidate after another was attempted, until one was chosen.
 
     Those come first that enforce the spec as it is written, then those that do so slowly, then those that enforce it
     rewritten, then those that leave out what may be ignored.
     """
     records = _candidates(spec, host, policy)
-    ignore = frozenset(policy.ignore if policy else ())
+    ignore = frozenset(policy.ignore)
     steps = [_judge(spec, record) for record in records]
+    if policy.prefer == "speed":
+        records, steps = _by_speed(spec, records, steps)
     for place in [*_places(steps, "chosen"), *_places(steps, "deferred")]:
-        candidate = Step(steps[place].backend, "chosen")
+        candidate = dataclasses.replace(steps[place], verdict="chosen", findings=())
         if _is_chosen(steps, place, attempt(candidate)):
             return Trace(spec, tuple(steps))
     refused = _places(steps, "refused")
     for allowed in (frozenset[str](), ignore) if ignore else (frozenset[str](),):
         for place, plan in _by_cost(spec, allowed, [(place, records[place].spec) for place in refused]):
-            candidate = Step(steps[place].backend, "chosen", rewrites=plan.rewrites, ignored=plan.ignored)
+            cost = steps[place].cost
+            candidate = Step(steps[place].backend, "chosen", (), plan.rewrites, plan.ignored, cost)
             if _is_chosen(steps, place, attempt(candidate)):
                 return Trace(spec, tuple(steps))
     return Trace(spec, tuple(steps))
@@ -176,7 +220,7 @@ def _is_chosen(steps: list[Step], place: int, step: Step) -> bool:
         return False
     for other in _places(steps, "chosen"):
         if other != place:
-            steps[other] = Step(steps[other].backend, "not tried")
+            steps[other] = dataclasses.replace(steps[other], verdict="not tried")
     return True
 
 
@@ -184,9 +228,9 @@ def _places(steps: Sequence[Step], verdict: Verdict) -> list[int]:
     return [place for place, step in enumerate(steps) if step.verdict == verdict]
 
 
-def _candidates(spec: GrammarSpec, host: PluginHost, policy: Policy | None) -> list[BackendRecord]:
-    validate_spec(spec)
-    if policy is not None and policy.order is not None:
+def _candidates(spec: GrammarSpec, host: PluginHost, policy: Policy) -> list[BackendRecord]:
+    validate_spec(spec, policy.limits)
+    if policy.order is not None:
         names = list(policy.order)
         for name in names:
             host.backend(name)  # an unknown name is the caller's mistake
@@ -194,6 +238,21 @@ def _candidates(spec: GrammarSpec, host: PluginHost, policy: Policy | None) -> l
         names = [record.spec.name for record in host.backends if record.spec.priority is not None]
     records = {record.spec.name: record for record in reversed(host.backends)}
     return [records[name] for name in host.order_chain(spec, list(dict.fromkeys(names)))]
+
+
+def _by_speed(
+    spec: GrammarSpec, records: Sequence[BackendRecord], steps: Sequence[Step]
+) -> tuple[list[BackendRecord], list[Step]]:
+    """The candidates by what they are predicted to cost, those without a prediction last, each with its prediction."""
+    costs = [predicted(spec, record.spec.capabilities.costs) for record in records]
+    totals = [cost.total_ms if cost else math.inf for cost in costs]
+    places = sorted(range(len(records)), key=totals.__getitem__)
+    priced = [dataclasses.replace(steps[place], cost=costs[place]) for place in places]
+    return [records[place] for place in places], [
+        # It was deferred for being slow; how slow is known here.
+        dataclasses.replace(step, verdict="chosen", findings=()) if step.verdict == "deferred" and step.cost else step
+        for step in priced
+    ]
 
 
 def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
@@ -210,6 +269,6 @@ def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
 
 def _refusal(trace: Trace) -> UnsupportedFeature:
     reasons = [f"{step.backend}: {step.findings[0]}" for step in trace.steps if step.findings]
-    first = first_finding(trace.steps) or Finding("no backend is installed")
+    first = first_finding(trace.steps) or Finding("there is no backend to try")
     message = f"no backend enforces the whole {trace.spec.kind} ({'; '.join(reasons) or first.reason})"
     return first.refusal(message, trace=trace)

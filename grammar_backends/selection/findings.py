@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from grammar_backends.contract import GrammarSpec
-from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.errors import SpecError, UnsupportedFeature, place
+from grammar_backends.selection.cost_model import Cost
 
 __all__ = ["Finding", "Rewrite", "Step", "Trace", "Verdict"]
 
@@ -36,9 +37,7 @@ class Finding:
     @property
     def where(self) -> str:
         """The position as a person would write it; "" when there is none."""
-        if self.pointer is not None:
-            return self.pointer or "the root"
-        return f"{self.line}:{self.column}" if self.line is not None else ""
+        return place(self.pointer, self.line, self.column)
 
     def __str__(self) -> str:
         return self.reason + (f" at {self.where}" if self.where else "")
@@ -84,6 +83,7 @@ class Step:
         findings: why, for "deferred", "refused" and "skipped".
         rewrites: where the engine gets another schema, with the same meaning; for "chosen".
         ignored: what the engine does not enforce, since the policy says that it may be ignored; for "chosen".
+        cost: what it is predicted to cost, where the policy asks for the quickest.
     """
 
     backend: str
@@ -91,6 +91,7 @@ class Step:
     findings: tuple[Finding, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     ignored: tuple[Finding, ...] = ()
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,28 @@ class Trace:
         """The backend that was picked, or None."""
         return next((step.backend for step in self.steps if step.verdict == "chosen"), None)
 
+    @property
+    def wanted(self) -> Step | None:
+        """The first candidate, where it does not get the spec as it is written: its findings say what it would need."""
+        first = self.steps[0] if self.steps else None
+        return first if first is not None and first.verdict in ("refused", "deferred") else None
+
+    @property
+    def changes(self) -> tuple[tuple[str, str], ...]:
+        """Where and what to change for the candidate that is `wanted`: the hints, and else what to do without."""
+        findings = self.wanted.findings if self.wanted else ()
+        hinted = {finding.where for finding in findings if finding.hint}
+        found = [
+            (finding.where, finding.hint or f"Leave {finding.keyword} out")
+            for finding in findings
+            if finding.hint or (finding.keyword and finding.where not in hinted)
+        ]
+        return tuple(dict.fromkeys(found))
+
     def __str__(self) -> str:
         lines = [f"{self.spec}: {self.chosen or 'no backend enforces it'}"]
         for step in self.steps:
-            lines.append(f"  {step.backend}: {step.verdict}")
+            lines.append(f"  {step.backend}: {step.verdict}" + (f" ({step.cost})" if step.cost else ""))
             lines += [f"    {finding}" for finding in step.findings]
             lines += [f"    rewritten: {rewrite}" for rewrite in step.rewrites]
             lines += [f"    ignored: {finding}" for finding in step.ignored]
@@ -126,7 +145,14 @@ class Trace:
             "key": self.spec.key,
             "chosen": self.chosen,
             "steps": [asdict(step) for step in self.steps],
+            "first_choice": self._first_choice(),
         }
+
+    def _first_choice(self) -> dict[str, Any] | None:
+        if self.wanted is None:
+            return None
+        changes = [{"where": where, "change": change} for where, change in self.changes]
+        return {"backend": self.wanted.backend, "changes": changes}
 
 
 def first_finding(steps: Sequence[Step]) -> Finding | None:

@@ -52,12 +52,16 @@ class Request:
 
 
 WORKER = "grammar_backends_conformance.comparison.worker"
+AUTOMATIC = ("auto", "auto-fast")
+"""The automatic choice, by its order and by predicted speed."""
 MAX_JOBS = 8
 """Workers by default at most: each holds a vocabulary and an engine."""
 
 
 @click.command()
-@click.option("--backends", metavar="A,B", help="Whom to compare; auto is one too. Default: all but the optional ones.")
+@click.option(
+    "--backends", metavar="A,B", help="Whom to compare; also auto and auto-fast. Default: all but the optional."
+)
 @tokenizer_option
 @click.option(
     "--corpus",
@@ -155,7 +159,7 @@ def _names(host: PluginHost, backends: str | None) -> list[str]:
     if not names:
         raise click.UsageError("--backends names none.")
     for name in names:
-        if name != "auto":
+        if name not in AUTOMATIC:
             host.backend(name)
     return names
 

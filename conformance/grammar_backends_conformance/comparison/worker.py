@@ -5,7 +5,9 @@ Run as ``python -m grammar_backends_conformance.comparison.worker BACKEND TOKENI
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from typing import Literal
 
 from grammar_backends import CompiledGrammar, GrammarSpec, Vocabulary, default_host, load_backend, load_vocabulary
 from grammar_backends.workers import Message, NotStarted, Service, serve
@@ -15,14 +17,15 @@ from grammar_backends_conformance.running.environment import describe_vocabulary
 
 __all__ = ["start"]
 
-AUTO = "auto"
+POLICIES = {"auto": "default", "auto-fast": "fast"}
+"""The automatic choice, and the policy by which it goes."""
 
 
 def start(backend: str, tokenizer: str, ignore: str = "") -> Service:
     """Load and warm up.
 
     Args:
-        backend: a backend's name, or "auto".
+        backend: a backend's name, "auto" or "auto-fast".
         tokenizer: as `load_vocabulary` takes it.
         ignore: what may be left unenforced, joined by commas; see `Policy`.
 
@@ -37,7 +40,7 @@ def start(backend: str, tokenizer: str, ignore: str = "") -> Service:
 
     def answer(task: Message) -> Message:
         result = judge(parse_case(task.head), compile_, vocabulary)
-        if backend != AUTO:
+        if backend not in POLICIES:
             result.chosen = None
         return Message(result.to_dict())
 
@@ -46,19 +49,20 @@ def start(backend: str, tokenizer: str, ignore: str = "") -> Service:
 
 def _compiler(backend: str, vocabulary: Vocabulary, ignore: tuple[str, ...]) -> tuple[Compile, str]:
     """How this worker compiles, warmed up, and the version of what does it."""
-    if backend != AUTO:
+    if backend not in POLICIES:
         loaded = load_backend(backend, vocabulary, ignore=ignore)
         warm_up(loaded.compile_grammar, vocabulary)
         return loaded.compile_grammar, loaded.version
-    return _automatic(vocabulary, ignore)
+    return _automatic(POLICIES[backend], vocabulary, ignore)
 
 
-def _automatic(vocabulary: Vocabulary, ignore: tuple[str, ...]) -> tuple[Compile, str]:
+def _automatic(policy: str, vocabulary: Vocabulary, ignore: tuple[str, ...]) -> tuple[Compile, str]:
     from grammar_backends import __version__, select_backend
     from grammar_backends.selection import Policy
 
     host = default_host()
-    whole = Policy(mode="lenient", ignore=ignore) if ignore else Policy()
+    mode: Literal["strict", "lenient"] = "lenient" if ignore else "strict"
+    whole = dataclasses.replace(Policy.of(policy), mode=mode, ignore=ignore)
 
     def compile_with(spec: GrammarSpec, policy: Policy = whole) -> CompiledGrammar:
         return select_backend(spec, vocabulary, host=host, policy=policy).backend.compile_grammar(spec)

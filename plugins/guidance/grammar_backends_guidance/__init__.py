@@ -37,6 +37,7 @@ SPEC = BackendSpec(
         regex=DIALECT,
         grammar=GRAMMARS,
         support="grammar_backends_guidance:support.json",
+        costs="grammar_backends_guidance:costs.json",
         safe_in_threads=SAFE,
     ),
     priority=20,

@@ -25,6 +25,7 @@ SPEC = BackendSpec(
         closed_objects=True,
         regex=DIALECT,
         support="grammar_backends_outlines:support.json",
+        costs="grammar_backends_outlines:costs.json",
     ),
     priority=30,
     distribution="grammar-backends-outlines",

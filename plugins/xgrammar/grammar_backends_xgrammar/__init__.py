@@ -36,6 +36,7 @@ SPEC = BackendSpec(
         regex=DIALECT,
         grammar=GRAMMARS,
         support="grammar_backends_xgrammar:support.json",
+        costs="grammar_backends_xgrammar:costs.json",
         compile_threads=True,
     ),
     priority=10,
