@@ -204,6 +204,9 @@ class BatchFiller(Protocol):
 
     Several threads may call it at once, each with other matchers and other rows.
 
+    Attributes (optional):
+        finds_dead_ends: True when it raises where a row has no token, so that nobody has to look at the rows for that.
+
     Optional methods:
         ``fill_drafts(matchers, bitmask, rows, drafts) -> Sequence[int]``: for each matcher its row, and behind it one
         for each of its drafts, text tokens all, up to the first illegal one. Returns how many are legal, or -1 where
@@ -316,9 +319,9 @@ class Grammar:
         return self._stops
 
     @property
-    def usual_id(self) -> int:
-        """`Vocabulary.usual_id` of its vocabulary."""
-        return self._vocabulary.usual_id
+    def usual_ids(self) -> range:
+        """`Vocabulary.usual_ids` of its vocabulary."""
+        return self._vocabulary.usual_ids
 
     def is_terminated(self) -> bool:
         return self._terminated

@@ -167,6 +167,15 @@ class Vocabulary:
         return self._ids_by_bytes.get(b'"', 0)
 
     @functools.cached_property
+    def usual_ids(self) -> range:
+        """Ids among which nearly every row that allows any text has a bit: from the first to the last of the tokens of
+        single ASCII characters. Just `usual_id` where those lie far apart.
+        """
+        ids = [self._ids_by_bytes[bytes([byte])] for byte in range(32, 127) if bytes([byte]) in self._ids_by_bytes]
+        near = range(min(ids, default=0), max(ids, default=0) + 1)
+        return near if len(near) <= 512 else range(self.usual_id, self.usual_id + 1)
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A digest of everything a compiled grammar depends on (B3, B6): equal content, equal fingerprint."""
         head = (self.width, self.size, sorted(self.special_names.items()), self.stop_ids)

@@ -44,15 +44,11 @@ def fill_bitmasks(
     for filler, members, matchers in by_filler(grammars):
         if filler is None:
             alone += members
-            continue
-        targets = rows if len(members) == len(rows) else [rows[index] for index in members]
-        try:
-            filler.fill_rows(matchers, view, targets)
-        except Exception:  # whose fault it was shows when they are filled one by one
-            alone += members
         else:
             one_of_them = cast("Grammar", grammars[members[0]])  # nothing else fills by a native call
-            alone += [members[place] for place in empty_rows(view, targets, one_of_them.usual_id)]
+            targets = rows if len(members) == len(rows) else [rows[index] for index in members]
+            again = fill_together(filler, matchers, view, targets, one_of_them.usual_ids)
+            alone += [members[place] for place in again]
     outcomes: list[FillOutcome] = [None] * len(grammars)
     for index in alone:
         try:
@@ -66,28 +62,62 @@ def fill_bitmasks(
 Group = tuple[BatchFiller | None, Sequence[int], Sequence[Matcher]]
 
 
-def by_filler(grammars: Sequence[Any]) -> list[Group]:
-    """Places in `grammars`, and matchers, by the engine that fills them together; under None those that fill alone."""
-    batches: list[tuple[BatchFiller, Matcher] | None] = [getattr(grammar, "batch", None) for grammar in grammars]
-    first = batches[0] if batches else None
-    if first is not None:
-        filler = first[0]
-        matchers = [batch[1] for batch in batches if batch is not None and batch[0] is filler]
-        if len(matchers) == len(batches):
-            return [(filler, range(len(batches)), matchers)]
+def by_filler(grammars: Sequence[StructuredOutputGrammar | None], members: Sequence[int] | None = None) -> list[Group]:
+    """Places in `grammars`, and matchers, by the engine that fills them together; under None those that fill alone.
+
+    Args:
+        grammars: all that there are; None fills alone.
+        members: the places to look at; None for all.
+    """
+    if members is None:
+        members = range(len(grammars))
+        batches = [getattr(grammar, "batch", None) for grammar in grammars]
+    else:
+        batches = [getattr(grammars[member], "batch", None) for member in members]
+    if batches and all(batches):
+        fillers, matchers = zip(*batches, strict=True)
+        if fillers.count(fillers[0]) == len(fillers):
+            return [(fillers[0], members, matchers)]
     groups: dict[BatchFiller | None, tuple[list[int], list[Matcher]]] = {}
-    for index, batch in enumerate(batches):
-        members, of_group = groups.setdefault(batch and batch[0], ([], []))
-        members.append(index)
+    for member, batch in zip(members, batches, strict=True):
+        of_group, matchers_of_group = groups.setdefault(batch and batch[0], ([], []))
+        of_group.append(member)
         if batch is not None:
-            of_group.append(batch[1])
-    return [(filler, members, of_group) for filler, (members, of_group) in groups.items()]
+            matchers_of_group.append(batch[1])
+    return [(filler, of_group, matchers) for filler, (of_group, matchers) in groups.items()]
 
 
-def empty_rows(view: Bitmask, rows: Sequence[int], usual_id: int) -> list[int]:
-    """Places in `rows` of those without any bit; most that have some show it near `usual_id`."""
-    shown = view.array[rows, usual_id >> 5].tolist()
-    if 0 not in shown:
-        return []
+def fill_together(
+    filler: BatchFiller, matchers: Sequence[Matcher], view: Bitmask, rows: Sequence[int], usual_ids: range
+) -> Sequence[int]:
+    """Fill rows by one native call. Returns the places in `rows` that must be filled again alone, to find errors."""
+    try:
+        filler.fill_rows(matchers, view, rows)
+    except Exception:  # whose fault it was shows when they are filled one by one
+        return range(len(rows))
+    return empty_rows(filler, view, rows, usual_ids)
+
+
+def empty_rows(filler: BatchFiller, view: Bitmask, rows: Sequence[int], usual_ids: range) -> Sequence[int]:
+    """Places in `rows` of those without any bit; most that have some have one among the usual ids."""
+    if getattr(filler, "finds_dead_ends", False):
+        return ()
+    ids_per_integer = 8 * view.integers.itemsize
+    first, last = usual_ids.start // ids_per_integer, (usual_ids.stop - 1) // ids_per_integer
+    shown = view.integers[_as_slice(rows), first : last + 1].tolist()
+    nothing = [0] * (last - first + 1)
+    if nothing not in shown:
+        return ()
     zeros = view.zeros
-    return [place for place, row in enumerate(rows) if not shown[place] and view.rows[row].memory == zeros]
+    return [place for place, row in enumerate(rows) if shown[place] == nothing and view.rows[row].memory == zeros]
+
+
+def _as_slice(rows: Sequence[int]) -> slice | list[int]:
+    """The same rows as a slice, where they are evenly spaced: numpy then reads them several times as fast."""
+    if isinstance(rows, range):
+        return slice(rows.start, rows.stop, rows.step)
+    if len(rows) > 1:
+        step = rows[1] - rows[0]
+        if step > 0 and list(rows) == list(range(rows[0], rows[0] + step * len(rows), step)):
+            return slice(rows[0], rows[-1] + 1, step)
+    return list(rows)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from grammar_backends.contract import BatchFiller, Matcher, StructuredOutputGrammar, Vocabulary, allocate_bitmask
 from grammar_backends.contract.bitmask import Bitmask
-from grammar_backends.decoding.batch import by_filler
+from grammar_backends.decoding.batch import Group, by_filler
 from grammar_backends.decoding.canvas import Canvas
 from grammar_backends.decoding.forward import roll_over_chain, roll_over_tree
 from grammar_backends.decoding.layout import MaskBatch, MaskDescriptor, RowState
@@ -52,14 +52,24 @@ class MaskRequest(NamedTuple):
 
 @dataclass(slots=True)
 class _Step:
-    """The requests of one step in columns, and what is found out about them."""
+    """The requests of one step in columns, and what is found out about them.
+
+    Attributes:
+        any_drafts: whether a request has drafts.
+        counts: how many rows each request has.
+        offsets, firsts: the first row of each, in the step and on the canvas.
+        base, num_rows: the rows of the step on the canvas.
+    """
 
     ids: tuple[str, ...]
     grammars: tuple[StructuredOutputGrammar | None, ...]
     drafts: tuple[Drafts, ...]
-    num_drafts: list[int]
-    counts: list[int]
-    firsts: list[int]
+    any_drafts: bool
+    counts: Sequence[int]
+    offsets: Sequence[int]
+    firsts: Sequence[int]
+    base: int
+    num_rows: int
     acceptable: list[int]
     errors: dict[str, GrammarError] = field(default_factory=dict)
 
@@ -120,13 +130,11 @@ class BitmaskBuilder:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._threads = threads
         self._turn = 0
+        self._last_ids: tuple[str, ...] = ()
         tensor = allocate_bitmask(BUFFERS * max_num_seqs * self.stride, vocabulary.width)
         view = Bitmask.of(tensor)
         self._canvas = Canvas(tensor, view, bytearray(view.num_rows), terminated == "all")
         self._native = NativeRows(self._canvas, vocabulary, bonus_row)
-        # A row can only be all ones where this word is: it holds a control token, or ids beyond the vocabulary.
-        closed = vocabulary.special_ids - vocabulary.stop_set
-        self._closed_word = -1 if vocabulary.width > vocabulary.size else min(closed, default=0) >> 5
 
     def build(self, requests: Sequence[MaskRequest]) -> MaskBatch:
         """The masks of one step; every grammar is afterwards as it was.
@@ -143,109 +151,115 @@ class BitmaskBuilder:
             BitmaskError: a grammar of another vocabulary; likewise.
         """
         step = self._plan(requests)
-        base = self._turn * self._max_num_seqs * self.stride
-        states = self._canvas.states
-        num_rows = len(step.ids) * self.stride if self._fixed else sum(step.counts)
-        states[base : base + num_rows] = bytes(num_rows)
-        self._fill(step, self._within_rollback(step))
+        groups = by_filler(step.grammars)
+        self._check_words(step, groups)
+        base, states = step.base, self._canvas.states
+        states[base : base + step.num_rows] = bytes(step.num_rows)
+        self._fill(step, groups)
         if self._fixed:
             for first, count in zip(step.firsts, step.counts, strict=True):
                 self._canvas.open(first + count, first + self.stride, RowState.UNREACHABLE)
-        bitmask = self._canvas.view.array[base : base + num_rows]
-        for row in (bitmask[:, self._closed_word] == -1).nonzero()[0].tolist():
-            if states[base + row] == RowState.CONSTRAINED and (bitmask[row] == -1).all():
-                states[base + row] = RowState.UNCONSTRAINED
         descriptor = MaskDescriptor(
             step.ids,
-            tuple([first - base for first in step.firsts]),
+            tuple(step.offsets),
             tuple(step.counts),
             tuple(step.acceptable),
-            bytes(states[base : base + num_rows]),
+            bytes(states[base : base + step.num_rows]),
         )
-        return MaskBatch(descriptor, bitmask, step.errors)
+        return MaskBatch(descriptor, self._canvas.view.array[base : base + step.num_rows], step.errors)
 
     def _plan(self, requests: Sequence[MaskRequest]) -> _Step:
         """The step in columns, once everything about it is known to be in order."""
-        sampling = [request for request in requests if request.samples]
-        ids, grammars, drafts, _ = zip(*sampling, strict=True) if sampling else ((), (), (), ())
-        num_drafts = list(map(len, drafts))
-        self._check(ids, grammars, drafts, num_drafts)
-        counts = [num + self._bonus_row for num in num_drafts]
+        ids, grammars, drafts, samples = zip(*requests, strict=True) if requests else ((), (), (), ())
+        if not all(samples):
+            return self._plan([request for request in requests if request.samples])
+        any_drafts = any(map(len, drafts))
+        self._check(ids, drafts, any_drafts)
+        counts = [len(each) + self._bonus_row for each in drafts] if any_drafts else [int(self._bonus_row)] * len(ids)
         self._turn = (self._turn + 1) % BUFFERS
         base = self._turn * self._max_num_seqs * self.stride
-        taken = [self.stride] * len(counts) if self._fixed else counts
-        firsts = list(accumulate(taken, initial=base))[:-1]
-        return _Step(ids, grammars, drafts, num_drafts, counts, firsts, [0] * len(ids))
+        offsets: Sequence[int]
+        firsts: Sequence[int]
+        stride = self.stride if self._fixed else _common(counts)
+        if stride:
+            num_rows = len(ids) * stride
+            offsets, firsts = range(0, num_rows, stride), range(base, base + num_rows, stride)
+        else:
+            *offsets, num_rows = accumulate(counts, initial=0)
+            firsts = [base + offset for offset in offsets]
+        return _Step(ids, grammars, drafts, any_drafts, counts, offsets, firsts, base, num_rows, [0] * len(ids))
 
-    def _check(
-        self,
-        ids: Sequence[str],
-        grammars: Sequence[StructuredOutputGrammar | None],
-        drafts: Sequence[Drafts],
-        num_drafts: Sequence[int],
-    ) -> None:
+    def _check(self, ids: tuple[str, ...], drafts: Sequence[Drafts], any_drafts: bool) -> None:
         if len(ids) > self._max_num_seqs:
             raise ValueError(f"{len(ids)} requests, but max_num_seqs is {self._max_num_seqs}")
-        if len(set(ids)) != len(ids):
-            raise ValueError("a request may come once in a step")
-        if max(num_drafts, default=0) > self._num_draft_tokens:
-            raise ValueError(f"{max(num_drafts)} drafts, but num_draft_tokens is {self._num_draft_tokens}")
+        if ids != self._last_ids:  # quick where the same requests come again, as most do
+            if len(set(ids)) != len(ids):
+                raise ValueError("a request may come once in a step")
+            self._last_ids = ids
+        longest = max(map(len, drafts)) if any_drafts else 0
+        if longest > self._num_draft_tokens:
+            raise ValueError(f"{longest} drafts, but num_draft_tokens is {self._num_draft_tokens}")
         if not self._bonus_row and any(isinstance(each, DraftTree) for each in drafts):
             raise ValueError("a tree of drafts needs a bonus row")
-        for words in {getattr(grammar, "words", self._words) for grammar in grammars}:
-            if words != self._words:
-                raise BitmaskError(f"a grammar fills rows of {words} words, these have {self._words}")
 
-    def _within_rollback(self, step: _Step) -> Sequence[int]:
-        """The requests that can be rolled back over their drafts; the others are failed (G12)."""
-        members: Sequence[int] = range(len(step.ids))
-        if not any(step.num_drafts):
-            return members
-        for member in members:
-            grammar, drafts = step.grammars[member], step.drafts[member]
-            if grammar is None or not step.num_drafts[member]:
-                continue
-            limit = grammar.max_rollback
-            depth = drafts.depth if isinstance(drafts, DraftTree) else len(drafts)
-            if limit is not None and limit <= depth:
-                self._fail(
-                    step, member, GrammarError(f"{depth} drafts need a max_rollback of {depth + 1}, not {limit}")
-                )
-        return [member for member in members if step.ids[member] not in step.errors]
+    def _check_words(self, step: _Step, groups: Sequence[Group]) -> None:
+        for filler, members, _ in groups:
+            # Those that an engine fills together are of one vocabulary.
+            for member in members if filler is None else members[:1]:
+                words = getattr(step.grammars[member], "words", self._words)
+                if words != self._words:
+                    raise BitmaskError(f"a grammar fills rows of {words} words, these have {self._words}")
 
-    def _fill(self, step: _Step, members: Sequence[int]) -> None:
-        """Fill the rows of some requests, in as many threads as pay."""
-        num_rows = sum(step.counts)
-        threads = min(self._threads, num_rows // ROWS_PER_THREAD)
+    def _fill(self, step: _Step, groups: Sequence[Group]) -> None:
+        """Fill the rows of the step, in as many threads as pay."""
+        if (step.any_drafts and self._refuse_beyond_rollback(step)) or not self._bonus_row:
+            # Without a bonus row a request without drafts has no rows at all.
+            kept = [place for place, id_ in enumerate(step.ids) if step.counts[place] and id_ not in step.errors]
+            groups = by_filler(step.grammars, kept)
+        threads = min(self._threads, step.num_rows // ROWS_PER_THREAD)
         if self._pool is None or threads < 2:
-            self._fill_some(step, members)
+            self._fill_groups(step, groups)
             return
-        parts = [members[part::threads] for part in range(threads)]
-        for done in [self._pool.submit(self._fill_some, step, part) for part in parts]:
+        parts = [
+            [(filler, members[part::threads], matchers[part::threads]) for filler, members, matchers in groups]
+            for part in range(threads)
+        ]
+        for done in [self._pool.submit(self._fill_groups, step, part) for part in parts]:
             done.result()
 
-    def _fill_some(self, step: _Step, members: Sequence[int]) -> None:
-        whole = len(members) == len(step.grammars)
-        grammars = step.grammars if whole else [step.grammars[member] for member in members]
-        alone: list[int] = []
-        for filler, places, matchers in by_filler(grammars):
-            of_filler = places if whole else [members[place] for place in places]
-            alone += of_filler if filler is None else self._fill_together(step, filler, of_filler, matchers)
-        for member in alone:
-            self._fill_alone(step, member)
+    def _refuse_beyond_rollback(self, step: _Step) -> bool:
+        """Fail the requests that cannot be rolled back over their drafts (G12); whether there are any."""
+        for member, (grammar, drafts) in enumerate(zip(step.grammars, step.drafts, strict=True)):
+            limit = None if grammar is None or not len(drafts) else grammar.max_rollback
+            if limit is not None:
+                depth = drafts.depth if isinstance(drafts, DraftTree) else len(drafts)
+                if limit <= depth:
+                    message = f"{depth} drafts need a max_rollback of {depth + 1}, not {limit}"
+                    self._fail(step, member, GrammarError(message))
+        return bool(step.errors)
+
+    def _fill_groups(self, step: _Step, groups: Sequence[Group]) -> None:
+        for filler, members, matchers in groups:
+            if not members:
+                continue  # there are more threads than requests
+            alone = members if filler is None else self._fill_together(step, filler, members, matchers)
+            for member in alone:
+                self._fill_alone(step, member)
 
     def _fill_together(
         self, step: _Step, filler: BatchFiller, members: Sequence[int], matchers: Sequence[Matcher]
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Fill the rows of requests by the calls of their engine; those are returned that must be filled alone."""
-        firsts = [step.firsts[member] for member in members]
-        drafts = [step.drafts[member] for member in members] if any(step.num_drafts) else None
-        acceptable = self._native.fill(filler, matchers, firsts, drafts)
-        if drafts is not None:
-            for member, num in zip(members, acceptable, strict=True):
-                step.acceptable[member] = max(num, 0)
-        if LONG_WAY not in acceptable:
+        if len(members) == len(step.ids):
+            firsts, drafts = step.firsts, step.drafts
+        else:
+            firsts = [step.firsts[member] for member in members]
+            drafts = tuple([step.drafts[member] for member in members])
+        acceptable = self._native.fill(filler, matchers, firsts, drafts if step.any_drafts else None)
+        if acceptable is None:
             return []
+        for member, num in zip(members, acceptable, strict=True):
+            step.acceptable[member] = max(num, 0)
         return [member for member, num in zip(members, acceptable, strict=True) if num == LONG_WAY]
 
     def _fill_alone(self, step: _Step, member: int) -> None:
@@ -279,3 +293,8 @@ class BitmaskBuilder:
             if first + node < end:
                 self._canvas.states[first + node] = RowState.UNREACHABLE
         return len(tree) - len(padding)
+
+
+def _common(counts: Sequence[int]) -> int:
+    """The count that all have; 0 where they differ."""
+    return counts[0] if counts and counts.count(counts[0]) == len(counts) else 0

@@ -81,6 +81,8 @@ class _Roll:
                     acceptable += self._visit(node, depth)
         finally:
             self._return_to(0)
+        if self._grammar.error is not None:  # the way back failed
+            raise self._grammar.error
         return acceptable
 
     def _visit(self, node: int, depth: int) -> bool:

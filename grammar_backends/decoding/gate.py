@@ -65,7 +65,7 @@ class Gate(ABC):
         vocabulary, must_open: as given.
         stop_set: the stop set of the request.
         words: int32 words in the rows that it fills.
-        usual_id: `Vocabulary.usual_id`.
+        usual_ids: `Vocabulary.usual_ids`.
 
     Raises:
         ValueError: a stop id is outside the vocabulary.
@@ -86,7 +86,7 @@ class Gate(ABC):
         self.vocabulary = vocabulary
         self.must_open = must_open
         self.words = vocabulary.words
-        self.usual_id = vocabulary.usual_id
+        self.usual_ids = vocabulary.usual_ids
         self._template = grammar
         self._refused: dict[tuple[int, ...] | None, bool] = {}
         self._refused_at: dict[Hashable, frozenset[int]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grammar_backends.contract import BatchFiller, Matcher, Vocabulary, pack_ids
-from grammar_backends.decoding.batch import empty_rows
+from grammar_backends.decoding.batch import empty_rows, fill_together
 from grammar_backends.decoding.canvas import Canvas
 from grammar_backends.decoding.layout import RowState
 from grammar_backends.decoding.trees import DraftTree
@@ -37,7 +37,7 @@ class NativeRows:
         self._bonus_row = bonus_row
         self._size = vocabulary.size
         self._stops = vocabulary.stop_set
-        self._usual_id = vocabulary.usual_id
+        self._usual_ids = vocabulary.usual_ids
         self._stop_row = pack_ids(vocabulary.stop_ids, vocabulary.width)
         if canvas.opens_terminated:
             self._stop_row.fill(-1)
@@ -48,17 +48,21 @@ class NativeRows:
         matchers: Sequence[Matcher],
         firsts: Sequence[int],
         drafts: Sequence[Sequence[int] | DraftTree] | None,
-    ) -> list[int]:
-        """For each matcher the rows from its first on. Returns what is acceptable of its drafts, or `LONG_WAY`.
+    ) -> list[int] | None:
+        """For each matcher the rows from its first on.
 
         Args:
             filler: the engine of all matchers.
             matchers: one for each request.
             firsts: the first row of each.
             drafts: of each; None when there are none at all.
+
+        Returns:
+            How many drafts of each are acceptable, or `LONG_WAY`. None: there were none, and all went well.
         """
         if drafts is None:
-            return self._attempt(self._fill_rows, filler, matchers, firsts)
+            acceptable = self._fill_rows(filler, matchers, firsts)
+            return acceptable if LONG_WAY in acceptable else None
         plain: list[int] = []
         chains: list[int] = []
         trees: list[int] = []
@@ -92,12 +96,15 @@ class NativeRows:
     def _fill_rows(
         self, filler: BatchFiller, matchers: Sequence[Matcher], firsts: Sequence[int], _: Any = None
     ) -> list[int]:
-        filler.fill_rows(matchers, self._canvas.view, firsts)
+        again = fill_together(filler, matchers, self._canvas.view, firsts, self._usual_ids)
         states = self._canvas.states
-        for first in firsts:
-            states[first] = RowState.CONSTRAINED
+        if firsts[-1] - firsts[0] == len(firsts) - 1:
+            states[firsts[0] : firsts[-1] + 1] = _CONSTRAINED * len(firsts)
+        else:
+            for first in firsts:
+                states[first] = RowState.CONSTRAINED
         acceptable = [0] * len(firsts)
-        for place in empty_rows(self._canvas.view, firsts, self._usual_id):
+        for place in again:
             acceptable[place] = LONG_WAY
         return acceptable
 
@@ -108,7 +115,7 @@ class NativeRows:
         legal: list[int] = list(filler.fill_drafts(matchers, self._canvas.view, firsts, texts))
         lasts = [first + max(num, 0) for first, num in zip(firsts, legal, strict=True)]
         # Where a draft was legal, its row allowed something; only the last row may be empty.
-        for place in empty_rows(self._canvas.view, lasts, self._usual_id):
+        for place in empty_rows(filler, self._canvas.view, lasts, self._usual_ids):
             legal[place] = LONG_WAY
         states = self._canvas.states
         for place, (first, num, tokens) in enumerate(zip(firsts, legal, drafts, strict=True)):
@@ -120,7 +127,7 @@ class NativeRows:
 
     def _text_before(self, drafts: Sequence[int]) -> Sequence[int]:
         """The drafts before the first that is a stop token or none at all."""
-        if self._stops.isdisjoint(drafts) and (not drafts or (min(drafts) >= 0 and max(drafts) < self._size)):
+        if self._stops.isdisjoint(drafts) and min(drafts) >= 0 and max(drafts) < self._size:
             return drafts
         return list(itertools.takewhile(self._is_text, drafts))
 

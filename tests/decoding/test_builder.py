@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from grammar_backends import (
     BitmaskBuilder,
@@ -16,10 +19,13 @@ from grammar_backends import (
     RowState,
     StructuredOutputGrammar,
     Vocabulary,
+    apply_token_bitmask,
     load_backend,
     load_vocabulary,
 )
-from grammar_backends.contract import unpack_ids
+from grammar_backends.contract import BitmaskRow, Grammar, pack_ids, unpack_ids
+from grammar_backends.errors import BitmaskError, DeadEnd
+from grammar_backends.kernels import RowMapping
 
 BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
 SPEC = GrammarSpec.regex("ab+c?")
@@ -121,3 +127,272 @@ def test_g8_the_rows_of_a_tree_follow_its_branches(name: str) -> None:
 def test_f2_a_row_that_was_never_written_is_failed() -> None:
     assert RowState(0) is RowState.FAILED
     assert [RowState(state) for state in bytes(3)] == [RowState.FAILED] * 3
+
+
+@pytest.mark.parametrize("layout", ["compact", "fixed"])
+def test_f3_the_descriptor_says_where_the_rows_of_each_request_are(layout: Any) -> None:
+    requests = [
+        MaskRequest("a", grammar("xgrammar"), ids("ab")),
+        MaskRequest("b", grammar("guidance", "a")),
+        MaskRequest("c", None, ids("x-")),
+        MaskRequest("d", grammar("outlines", "ab"), DraftTree.from_parents([0, *ids("bc")], [-1, 0, 0])),
+    ]
+    batch = builder(3, layout=layout).build(requests)
+    about = batch.descriptor
+    assert about.request_ids == ("a", "b", "c", "d")
+    assert about.counts == (3, 1, 3, 3)
+    assert about.num_acceptable == (2, 0, 1, 2)
+    assert about.offsets == ((0, 3, 4, 7) if layout == "compact" else (0, 4, 8, 12))
+    assert about.num_rows == len(batch.bitmask) == (10 if layout == "compact" else 16)
+    rows = [(shown(batch.bitmask[at : at + count])) for at, count in zip(about.offsets, about.counts, strict=True)]
+    assert rows == [["a", "b", "bc$"], ["b"], ["*", "*", "*"], ["bc$", "bc$", "$"]]
+    taken = {at + step for at, count in zip(about.offsets, about.counts, strict=True) for step in range(count)}
+    gaps = set(range(about.num_rows)) - taken
+    assert all(about.states[row] == NEVER and (batch.bitmask[row] == -1).all() for row in gaps)
+
+
+def test_f3_what_travels_is_equal_after_a_trip_through_pickle() -> None:
+    sent = builder(2).build([MaskRequest("a", grammar("xgrammar"), ids("ax")), MaskRequest("b", dead_end())])
+    got = pickle.loads(pickle.dumps(sent, protocol=5))
+    assert got.descriptor == sent.descriptor
+    assert np.array_equal(got.bitmask, sent.bitmask)
+    assert [(report[:4], type(report.error)) for report in got.reports] == [
+        (("a", HELD, 3, 1), type(None)),
+        (("b", DEAD, 1, 0), DeadEnd),
+    ]
+    assert len(pickle.dumps(sent.descriptor)) < 500
+
+
+def test_f5_a_request_that_does_not_sample_has_no_row_and_its_grammar_is_left_alone() -> None:
+    broken = Failing(grammar("xgrammar"), "fill_bitmask", "accept_tokens", "rollback", "validate_tokens")
+    batch = builder(1).build([MaskRequest("a", broken, ids("a"), samples=False), MaskRequest("b", grammar("xgrammar"))])
+    assert batch.descriptor.request_ids == ("b",)
+    assert shown(batch.bitmask) == ["a"]
+    assert not batch.errors
+    assert builder().build([MaskRequest("a", broken, samples=False)]).descriptor.num_rows == 0
+    assert builder().build([]).bitmask.shape == (0, vocabulary().words)
+
+
+def test_f15_a_step_stays_as_it_is_while_the_next_one_is_built() -> None:
+    reused = builder(1)
+    first = reused.build([MaskRequest("a", grammar("xgrammar"), ids("a"))])
+    second = reused.build([MaskRequest("a", grammar("xgrammar", "ab"), ids("c"))])
+    assert shown(first.bitmask) == ["a", "b"]
+    assert shown(second.bitmask) == ["bc$", "$"]
+    assert not first.bitmask.flags.owndata
+    reused.build([MaskRequest("a", None, ids("-"))])
+    assert shown(first.bitmask) == ["*", "*"]
+
+
+class Failing:
+    """A grammar, some of whose methods fail."""
+
+    def __init__(self, grammar: StructuredOutputGrammar, *methods: str) -> None:
+        self._grammar = grammar
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._methods:
+            raise OSError(f"{name} is broken")
+        if name == "batch":
+            raise AttributeError(name)
+        return getattr(self._grammar, name)
+
+
+def dead_end() -> StructuredOutputGrammar:
+    """After "a" only a token that is no text may come: the stop token of others."""
+    made = compiled("xgrammar", GrammarSpec.choice(["ab", "bb"])).new_grammar(stop_token_ids=[ord("b")])
+    assert made.accept_tokens("r", ids("a"))
+    return made  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("broken", ["fill_bitmask", "accept_tokens", "rollback"])
+def test_f18_a_failing_grammar_fails_its_own_rows_and_harms_no_other(name: str, broken: str) -> None:
+    first, last = grammar(name), grammar(name, "ab")
+    requests = [
+        MaskRequest("first", first, ids("ab")),
+        MaskRequest("broken", Failing(grammar(name), broken), ids("ab")),
+        MaskRequest("last", last, ids("b")),
+    ]
+    for threads in (1, 2):
+        batch = builder(2, threads=threads).build(requests)
+        assert shown(batch.bitmask) == ["a", "b", "bc$", "", "", "", "bc$", "bc$"]
+        assert list(batch.descriptor.states) == [HELD] * 3 + [RowState.FAILED] * 3 + [HELD] * 2
+        assert batch.descriptor.num_acceptable == (2, 0, 1)
+        assert set(batch.errors) == {"broken"}
+        assert f"{broken} is broken" in str(batch.reports[1].error)
+        assert (first.num_accepted, last.num_accepted) == (0, 2)
+
+
+class Matcher:
+    """Takes the letter "a" for ever, until it breaks: at the so-manyth call of the method named."""
+
+    fills_stop_tokens = True
+
+    def __init__(self, method: str = "", calls: int = 0) -> None:
+        self.method, self.calls = method, calls
+        self.length = 0
+
+    def _called(self, method: str) -> None:
+        if method == self.method:
+            self.calls -= 1
+            if not self.calls:
+                raise OSError("the engine broke")
+
+    def new_matcher(self) -> Matcher:
+        return self
+
+    def consume(self, tokens: Sequence[int]) -> int:
+        self._called("consume")
+        self.length += len(tokens)
+        return len(tokens)
+
+    def rollback(self, num_tokens: int) -> None:
+        self._called("rollback")
+        self.length -= num_tokens
+
+    def fill_row(self, row: BitmaskRow) -> None:
+        self._called("fill_row")
+        row.array[:] = pack_ids(ids("a"), vocabulary().width)
+
+    def is_accepting(self) -> bool:
+        return False
+
+    def fork(self) -> Matcher:
+        return self
+
+
+@pytest.mark.parametrize(("method", "calls"), [("fill_row", 1), ("fill_row", 3), ("consume", 2), ("rollback", 1)])
+def test_f18_an_engine_that_breaks_at_any_call_fails_its_request_and_the_history_is_restored(
+    method: str, calls: int
+) -> None:
+    broken = Grammar(Matcher(method, calls), vocabulary(), vocabulary().stop_set, None)
+    sound = Grammar(Matcher(), vocabulary(), vocabulary().stop_set, None)
+    batch = builder(3).build([MaskRequest("broken", broken, ids("aaa")), MaskRequest("sound", sound, ids("aaa"))])
+    assert shown(batch.bitmask) == [""] * 4 + ["a"] * 4
+    assert list(batch.descriptor.states) == [RowState.FAILED] * 4 + [HELD] * 4
+    assert batch.reports[0].error is broken.error is not None
+    assert (broken.num_accepted, sound.num_accepted, sound.error) == (0, 0, None)
+
+
+def test_a14_a_dead_end_is_found_before_the_mask_leaves() -> None:
+    dead, sound = dead_end(), grammar("xgrammar")
+    batch = builder(1).build([MaskRequest("dead", dead, ids("b")), MaskRequest("sound", sound)])
+    assert shown(batch.bitmask) == ["", "", "a"]
+    assert list(batch.descriptor.states) == [DEAD, DEAD, HELD]
+    assert isinstance(batch.errors["dead"], DeadEnd)
+    assert batch.descriptor.apply_jobs(["dead", "sound"]).mask_rows.tolist() == [2]
+
+
+def test_a14_a_draft_that_leads_to_a_dead_end_is_not_acceptable() -> None:
+    made = compiled("xgrammar", GrammarSpec.choice(["ab", "bb"])).new_grammar(stop_token_ids=[ord("b")])
+    batch = builder(2).build([MaskRequest("r", made, ids("aa"))])
+    assert shown(batch.bitmask) == ["a", "a", "a"]
+    assert list(batch.descriptor.states) == [HELD, DEAD, NEVER]
+    assert batch.descriptor.num_acceptable == (0,)
+    assert made.error is None
+
+
+class Spy:
+    """An engine whose native calls are counted."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("fill_"):
+            method = getattr(self._engine, name)
+            return lambda *args: (
+                self.calls.append(f"{name} {len(args[0]) if isinstance(args[0], list) else 1}"),
+                method(*args),
+            )[1]
+        return getattr(self._engine, name)
+
+
+@pytest.mark.parametrize(("name", "trees"), [("xgrammar", ["fill_tree 1"]), ("guidance", [])])
+def test_f14_engines_fill_many_requests_and_their_drafts_in_one_call(name: str, trees: list[str]) -> None:
+    grammars = [grammar(name, "ab") for _ in range(4)]
+    spy = Spy(grammars[0].batch[0])  # type: ignore[attr-defined]  # a Grammar
+    for each in grammars:
+        each.batch = (spy, each.batch[1])  # type: ignore[attr-defined]  # as above
+    drafts = [ids("b"), ids("bc$"), (), DraftTree.from_parents([0, *ids("bc")], [-1, 0, 0])]
+    batch = builder(3).build([MaskRequest(str(n), *each) for n, each in enumerate(zip(grammars, drafts, strict=True))])
+    assert spy.calls == ["fill_rows 1", "fill_drafts 2", *trees]
+    assert batch.descriptor.num_acceptable == (1, 3, 0, 2)
+
+
+def test_g12_a_rollback_budget_that_the_drafts_exceed_is_refused() -> None:
+    with pytest.raises(ValueError, match="need a max_rollback of 4, not 3"):
+        builder(3, max_rollback=3)
+    assert builder(3, max_rollback=4).min_rollback == 4
+    assert builder(0, max_rollback=0).min_rollback == 0
+    small, large = grammar("outlines", max_rollback=2), grammar("outlines", max_rollback=3)
+    for name in ("xgrammar", "guidance", "outlines"):
+        small, large = grammar(name, max_rollback=2), grammar(name, max_rollback=3)
+        batch = builder(2).build([MaskRequest("small", small, ids("ab")), MaskRequest("large", large, ids("ab"))])
+        assert [report.state for report in batch.reports] == [RowState.FAILED, HELD]
+        assert shown(batch.bitmask) == ["", "", "", "a", "b", "bc$"]
+        assert "need a max_rollback of 3" in str(batch.errors["small"])
+        assert small.error is None
+
+
+def test_a20_misuse_raises_before_any_row_is_written() -> None:
+    other = load_backend("xgrammar", Vocabulary.from_bytes([b"a", b"b", b"<eos>"], [2], [2], width=40))
+    used = builder(1)
+    before = used.build([MaskRequest("r", grammar("xgrammar"))]).bitmask.copy()
+    after = used.build([MaskRequest("r", grammar("xgrammar"))]).bitmask
+    each, tree = grammar("xgrammar"), DraftTree.chain(ids("a"))
+    wrong: list[tuple[type[Exception], list[MaskRequest]]] = [
+        (BitmaskError, [MaskRequest("a", each), MaskRequest("b", other.compile_grammar(SPEC).new_grammar())]),
+        (ValueError, [MaskRequest("a", each), MaskRequest("a", grammar("xgrammar"))]),
+        (ValueError, [MaskRequest(str(number), None) for number in range(5)]),
+        (ValueError, [MaskRequest("a", each, ids("ab"))]),
+        (ValueError, [MaskRequest("a", each, DraftTree.chain(ids("ab")))]),
+    ]
+    for kind, requests in wrong:
+        with pytest.raises(kind):
+            used.build(requests)
+    with pytest.raises(ValueError, match="bonus row"):
+        builder(1, bonus_row=False).build([MaskRequest("a", each, tree)])
+    assert np.array_equal(before, after)
+    for options in ({"layout": "loose"}, {"terminated": "none"}, {"threads": 0}, {"bonus_row": False}):
+        with pytest.raises(ValueError, match=r"layout|terminated|no builder"):
+            builder(0, **options)
+
+
+def test_h1_masks_reach_the_logits_of_a_batch_in_another_order() -> None:
+    requests = [
+        MaskRequest("a", grammar("xgrammar"), ids("ab")),
+        MaskRequest("free", None),
+        MaskRequest("gone", grammar("xgrammar")),
+        MaskRequest("b", grammar("guidance", "ab"), ids("x")),
+    ]
+    batch = builder(2).build(requests)
+    order, first_rows = ["b", "stranger", "free", "a"], [0, 2, 3, 4, 7]
+    jobs = batch.descriptor.apply_jobs(order)
+    expected = {0: "bc$", 1: "bc$", 4: "a", 5: "b", 6: "bc$"}
+    assert sorted(jobs.logits_rows(first_rows).tolist()) == list(expected)
+    mappings = {
+        "index": RowMapping.by_index(jobs.logits_rows(first_rows), mask_rows=jobs.mask_rows),
+        "slot": RowMapping.by_slot(jobs.slots(3), first_rows, 3, mask_rows=jobs.mask_rows),
+    }
+    for mapping in mappings.values():
+        logits = torch.zeros(7, vocabulary().width)
+        apply_token_bitmask(logits, torch.from_numpy(batch.bitmask), rows=mapping)
+        for row in range(7):
+            left = "".join("$" if id_ == STOP else chr(id_) for id_ in (logits[row] == 0).nonzero().flatten().tolist())
+            assert left == expected[row] if row in expected else not logits[row].any()
+    stepwise = torch.zeros(7, vocabulary().width)
+    for step in range(3):
+        mask_rows = jobs.mask_rows_at(step, len(order))
+        mapping = RowMapping.by_step(first_rows, step, mask_rows=mask_rows)
+        apply_token_bitmask(stepwise, torch.from_numpy(batch.bitmask), rows=mapping)
+    assert torch.equal(stepwise, logits)
+
+
+def test_h3_positions_that_the_worker_dropped_are_skipped() -> None:
+    batch = builder(2).build([MaskRequest("a", grammar("xgrammar"), ids("ab")), MaskRequest("b", grammar("xgrammar"))])
+    jobs = batch.descriptor.apply_jobs(["a", "b"])
+    assert jobs.logits_rows([0, 1, 2]).tolist() == [0, -1, -1, 1]

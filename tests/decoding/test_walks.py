@@ -7,6 +7,7 @@ import functools
 import pytest
 
 from grammar_backends import RowState, Vocabulary, load_vocabulary
+from grammar_backends.decoding import builder
 from grammar_backends_conformance.laws.batches import Disagreement, Origin, Replay, Walk
 from grammar_backends_conformance.laws.batches.origins import gapped_vocabulary, origins
 
@@ -33,6 +34,11 @@ def test_f7_rows_states_and_commits_equal_brute_force_on_20000_random_steps(
     walk = Walk(vocabulary(name), made(name, backends), seed=steps)
     walk.run(steps)
     assert {state for state, rows in walk.seen.items() if rows} == set(RowState) - {RowState.FAILED}
+
+
+def test_f14_threads_fill_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "ROWS_PER_THREAD", 2)
+    Walk(vocabulary("byte"), made("byte", COMPILED), seed=3, threads=3).run(1000)
 
 
 def test_a_walk_notices_one_wrong_bit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ class GuidanceEngine:
     """
 
     version = importlib.metadata.version("llguidance")
+    finds_dead_ends = True
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._vocabulary = vocabulary

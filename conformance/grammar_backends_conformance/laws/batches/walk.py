@@ -85,14 +85,14 @@ class Walk:
         seen: rows that were compared, by state.
     """
 
-    def __init__(self, vocabulary: Vocabulary, origins: Mapping[str, Origin], seed: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, origins: Mapping[str, Origin], seed: int, threads: int = 1) -> None:
         self.steps = 0
         self.seen = dict.fromkeys(RowState, 0)
         self._seed = seed
         self._random = random.Random(seed)
         self._origins = dict(origins)
         self._hosts = [
-            Host(vocabulary, origins, opens, layout=layout, bonus_row=bonus_row)
+            Host(vocabulary, origins, opens, layout=layout, bonus_row=bonus_row, threads=threads)
             for layout, bonus_row, opens in itertools.product(("compact", "fixed"), (True, False), (False, True))
         ]
         self._open = bytes(vocabulary.words * 4).replace(b"\0", b"\xff")
