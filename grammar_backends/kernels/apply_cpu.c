@@ -42,7 +42,8 @@ struct arguments {
 };
 
 // Masks `count` words, 32 columns each, of a row of logits.
-typedef void store_words(char *row, int64_t column_stride, const word_t *allowed, int64_t count, uint32_t minus_infinity);
+typedef void store_words(char *row, int64_t column_stride, const word_t *allowed, int64_t count,
+                         uint32_t minus_infinity);
 
 // One bit of each lane; a word goes to a vector in parts of as many bits as that has lanes, 16 at most.
 #define LANE_BITS                                                                                                     \
@@ -95,16 +96,17 @@ DEFINE_STORE(store_4_avx512, AVX512, 4, uint32_t, 64)
 #endif
 
 // Column by column, at any distance: for strides other than 1, and for the last word of a row.
-#define DEFINE_STORE_COLUMNS(NAME, SIZE)                                                                              \
+#define DEFINE_STORE_COLUMNS(NAME, LOGIT)                                                                             \
     static void NAME(char *row, int64_t column_stride, const word_t *allowed, int64_t count,                          \
                      uint32_t minus_infinity) {                                                                       \
+        LOGIT *const logits = (LOGIT *)row;                                                                           \
         for (int64_t w = 0; w < count; w++)                                                                           \
             for (uint32_t masked = ~allowed[w]; masked; masked &= masked - 1)                                         \
-                ((logit##SIZE##_t *)row)[(w * 32 + __builtin_ctz(masked)) * column_stride] = (logit##SIZE##_t)minus_infinity;\
+                logits[(w * 32 + __builtin_ctz(masked)) * column_stride] = (LOGIT)minus_infinity;                     \
     }
 
-DEFINE_STORE_COLUMNS(store_columns_2, 2)
-DEFINE_STORE_COLUMNS(store_columns_4, 4)
+DEFINE_STORE_COLUMNS(store_columns_2, logit2_t)
+DEFINE_STORE_COLUMNS(store_columns_4, logit4_t)
 
 static store_words *columns_store(const struct arguments *a) {
     return a->element_size == 2 ? store_columns_2 : store_columns_4;
