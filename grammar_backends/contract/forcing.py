@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_backends.contract.bitmask import unpack_ids
 from grammar_backends.contract.vocabulary import Vocabulary
 from grammar_backends.errors import DeadEnd, VocabularyError
 
@@ -50,7 +49,11 @@ NOTHING = Continuation([])
 
 
 def canonical_continuation(
-    vocabulary: Vocabulary, grammar: StructuredOutputGrammar, forced: bytes, output: Sequence[int] = ()
+    vocabulary: Vocabulary,
+    grammar: StructuredOutputGrammar,
+    forced: bytes,
+    output: Sequence[int] = (),
+    min_tokens: int = 1,
 ) -> Continuation:
     """The tokens for `forced` that stay the tokenizer's own, whichever legal text follows.
 
@@ -66,6 +69,7 @@ def canonical_continuation(
         grammar: in the state in which `forced` is forced; it is not changed.
         forced: what `StructuredOutputGrammar.forced_bytes` said.
         output: the tokens so far, of which only the last ones are looked at.
+        min_tokens: nothing is offered by which the output would not grow so much.
     """
     if not vocabulary.canonical or not forced:
         return NOTHING
@@ -75,7 +79,9 @@ def canonical_continuation(
         ids = vocabulary.encode(text)
     except (UnicodeDecodeError, VocabularyError):
         return NOTHING
-    shared = _shared(known, ids)
+    shared, enough = _shared(known, ids), len(known) + min_tokens
+    if len(ids) < enough:
+        return NOTHING
     ahead = _ahead(grammar, len(known) - shared, ids[shared:])
     if ahead is None:
         return NOTHING
@@ -83,8 +89,7 @@ def canonical_continuation(
         kept = _stable(vocabulary, ahead, text, ids)
     except DeadEnd:
         return NOTHING
-    tokens = ids[shared:kept]
-    return Continuation(tokens, len(known) - shared) if tokens else NOTHING
+    return NOTHING if kept < enough else Continuation(ids[shared:kept], len(known) - shared)
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
@@ -133,9 +138,11 @@ def _stable(vocabulary: Vocabulary, ahead: StructuredOutputGrammar, text: str, i
     """How many of the tokens of a text stay as they are, whatever legal text follows; `ahead` is at its end."""
     row = np.empty((1, vocabulary.words), dtype=np.int32)
     ahead.fill_bitmask(row, 0)
-    following = [id_ for id_ in unpack_ids(row[0]) if vocabulary.text_tokens[id_]]
+    beginnings = _first_bytes(vocabulary)
+    allowed = np.unpackbits(row.view(np.uint8), bitorder="little")[: vocabulary.size].view(bool)
+    following = np.flatnonzero(allowed & (beginnings >= 0))
+    first_bytes = frozenset(np.flatnonzero(np.bincount(beginnings[following], minlength=256)).tolist())
     tail = vocabulary.decode(ids[-LOOK_BACK:])
-    first_bytes = frozenset(np.unique(_first_bytes(vocabulary)[np.array(following, dtype=np.intp)]).tolist())
     start = next(
         (at for at in range(len(tail)) if _may_go_on(vocabulary, ahead, tail[at:], first_bytes)),
         len(tail),
@@ -162,9 +169,9 @@ def _may_go_on(
     return False
 
 
-def _encodings(vocabulary: Vocabulary, text: str, following: Sequence[int]) -> Iterator[list[int]]:
+def _encodings(vocabulary: Vocabulary, text: str, following: NDArray[np.intp]) -> Iterator[list[int]]:
     """How the tokenizer cuts the text with each of some tokens behind it."""
-    for id_ in following[:: max(1, len(following) // PROBES)]:
+    for id_ in following[:: max(1, len(following) // PROBES)].tolist():
         try:
             yield vocabulary.encode(text + vocabulary.text_tokens[id_].decode())
         except UnicodeDecodeError:
@@ -172,6 +179,6 @@ def _encodings(vocabulary: Vocabulary, text: str, following: Sequence[int]) -> I
 
 
 @functools.lru_cache(maxsize=8)
-def _first_bytes(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """The first byte of each text token, 0 for others; uint8 ``[size]``."""
-    return np.fromiter((token[0] if token else 0 for token in vocabulary.text_tokens), np.uint8, vocabulary.size)
+def _first_bytes(vocabulary: Vocabulary) -> NDArray[np.int16]:
+    """The first byte of each text token, -1 for others; int16 ``[size]``."""
+    return np.fromiter((token[0] if token else -1 for token in vocabulary.text_tokens), np.int16, vocabulary.size)

@@ -199,6 +199,10 @@ class Vocabulary:
         return [self.text_tokens[id_] for id_ in ids], ids
 
     @functools.cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.text_tokens), default=0)
+
+    @functools.cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         table: dict[bytes, int] = {}
         doubtful = {
@@ -227,7 +231,7 @@ class Vocabulary:
         """
         # `dead` are the positions from which the rest cannot be spelled.
         table, cuts, dead = self._ids_by_bytes, [0], set[int]()
-        longest = max(map(len, table), default=0)
+        longest = self._longest
         while (start := cuts[-1]) < len(data):
             for end in range(min(len(data), start + longest), start, -1):
                 if end not in dead and data[start:end] in table:

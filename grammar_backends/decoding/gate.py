@@ -255,17 +255,17 @@ class Gate(ABC):
         return steps
 
     def _take(self, request_id: str, token: int) -> bool:
-        if self._region is not None:
-            return self._take_open(request_id, token)
-        if token in self.stop_set:
-            self._stopped = self._may_stop()
-            return self._stopped
-        if token in self.vocabulary.stop_set or not 0 <= token < self.vocabulary.size:
-            return False
         try:
+            if self._region is not None:
+                return self._take_open(request_id, token)
+            if token in self.stop_set:
+                self._stopped = self._may_stop()
+                return self._stopped
+            if token in self.vocabulary.stop_set or not 0 <= token < self.vocabulary.size:
+                return False
             return self._take_closed(token)
-        except Exception as error:  # of a host's own code (A20)
-            self._fail(error)
+        except Exception as error:  # of the host's own code (A20)
+            self._error = GrammarError(f"a gate failed: {type(error).__name__}: {trim(str(error))}")
             return False
 
     def _region_refuses(self, token: int) -> bool:
@@ -382,30 +382,23 @@ class Gate(ABC):
     # -- rows
 
     def fill_bitmask(self, bitmask: BitmaskTensor, row: int) -> bool:
+        if self._region is not None and self._error is None:
+            masked = self._region.grammar.fill_bitmask(bitmask, row)
+            if not self._narrows() or self._region.grammar.is_terminated():
+                return masked
         view = Bitmask.of(bitmask)
         check_rows(view, (row,), self.words)
         if self._error is not None:
             raise self._error
         target = view.rows[row]
-        if self._stopped:
-            target.array[:] = self._row_of(self.stop_set)
-            return True
-        if self._region is None:
-            closed = self._closed_row()
-            self._check(closed)
-            target.array[:] = closed
-        else:
-            masked = self._region.grammar.fill_bitmask(bitmask, row)
-            if not self._narrows() or self._region.grammar.is_terminated():
-                return masked
+        if self._region is not None:
             self._narrow(target)
-            self._check(target.array)
-        return bool((target.array != -1).any())
-
-    def _check(self, row: NDArray[np.int32]) -> None:
-        if not row.any():
+        else:
+            target.array[:] = self._row_of(self.stop_set) if self._stopped else self._closed_row()
+        if not target.array.any():
             self._error = DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens")
             raise self._error
+        return bool((target.array != -1).any())
 
     def _closed_row(self) -> NDArray[np.int32]:
         """What is legal while the gate is closed, int32 ``[words]``."""
@@ -425,9 +418,6 @@ class Gate(ABC):
         row = np.zeros(self.words, dtype=np.int32)
         set_bits(row, ids, allowed=True)
         return row
-
-    def _fail(self, error: Exception) -> None:
-        self._error = GrammarError(f"a gate failed: {type(error).__name__}: {trim(str(error))}")
 
 
 def vocabulary_row(vocabulary: Vocabulary) -> NDArray[np.int32]:

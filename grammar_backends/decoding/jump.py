@@ -124,7 +124,5 @@ class JumpForward:
             return Jump()
         if len(forced) < min_tokens:  # a token has at least one byte
             return Jump()
-        found = canonical_continuation(self.vocabulary, grammar, forced, output)
-        if len(found.tokens) - found.num_replaced < min_tokens:
-            return Jump()
+        found = canonical_continuation(self.vocabulary, grammar, forced, output, min_tokens)
         return Jump(tuple(found.tokens), found.num_replaced)

@@ -58,7 +58,7 @@ class ReasoningGate(Gate):
     Args:
         grammar: what constrains what follows, in its initial state.
         ends: markers that end reasoning, or a `HostEnd`; share one between all requests.
-        start: markers that begin reasoning, looked for in the prompt only.
+        start: markers that begin reasoning, looked for in the prompt only; a `HostEnd` knows them itself.
         prompt: the tokens before the output.
         budget: tokens of reasoning, after which it is made to end; None for any number. Those of the terminator
             come on top.
@@ -72,7 +72,7 @@ class ReasoningGate(Gate):
     Raises:
         SpecError: the grammar refuses every end that there is, so that reasoning could never end.
         ValueError: a budget is negative, or no terminator is known for it; an id is outside the vocabulary; a stop
-            token is among the ends, the terminator or the excluded ids.
+            token is among the ends, the terminator or the excluded ids; there are both a `HostEnd` and a start.
     """
 
     def __init__(
@@ -98,6 +98,8 @@ class ReasoningGate(Gate):
         self._ends: MarkerSearch | _HostSearch
         begin: SearchPlace | int | None
         if isinstance(ends, HostEnd):
+            if start is not None:
+                raise ValueError("a host that tells the end of reasoning knows its start as well")
             self._checked(ends.implicit_ids, "implicit ids")
             self._ends = _HostSearch(ends, prompt)
             begin = None if len(prompt) and ends.has_ended(prompt, prompt) else len(prompt)

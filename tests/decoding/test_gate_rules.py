@@ -425,6 +425,11 @@ def test_a19_a_failure_of_the_host_sticks() -> None:
     gate.reset()
     assert gate.error is None
     assert gate.accept_tokens("r", tokens("c"))
+    open_gate = ReasoningGate(
+        grammar(spec=GrammarSpec.regex("[a-z!]+")), HostEnd(BYTE, Ended()), constrain_reasoning=True
+    )
+    assert not open_gate.accept_tokens("r", tokens("a!"))
+    assert isinstance(open_gate.error, GrammarError)
 
 
 def test_j7_a_budget_ends_reasoning_whatever_the_host_says() -> None:
@@ -476,6 +481,7 @@ def test_a33_a_bounded_gate_keeps_a_bounded_log() -> None:
         (lambda: ReasoningGate(grammar(), search(UNTHINK), excluded_ids=[EOS]), "excluded ids: 256"),
         (lambda: ReasoningGate(grammar(), HostEnd(BYTE, Ended()), budget=1), "needs a terminator"),
         (lambda: ReasoningGate(grammar(), search(UNTHINK), terminator=[EOS]), "terminator: 256"),
+        (lambda: ReasoningGate(grammar(), HostEnd(BYTE, Ended()), start=search(THINK)), "knows its start"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(make: Any, message: str) -> None:
