@@ -20,12 +20,6 @@ def test_readme_example_runs() -> None:
     exec(compile(example, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["gates.md", "decode-loop.md"])
-def test_the_examples_of_a_page_run_one_after_the_other(name: str) -> None:
-    page = ROOT / "docs" / name
-    exec(compile("\n".join(code_blocks(page, "python")), str(page), "exec"), {})
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", document.read_text("utf-8")):

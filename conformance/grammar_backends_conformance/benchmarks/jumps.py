@@ -56,7 +56,7 @@ class Walk:
         refused: texts that are not of the grammar: property order, say, is the engine's.
         different: texts whose tokens were not the tokenizer's own.
         tokens: of the texts that were decoded.
-        statistics: what `JumpForward` counted.
+        saved, jumps: `JumpStatistics` of these texts.
         jump_us: how long it took to find each jump, in µs.
     """
 
