@@ -8,7 +8,7 @@ import pytest
 from grammar_backends import GrammarSpec, StructuredOutputGrammar, load_backend, load_vocabulary
 from grammar_backends.compilation import AbortedGrammar, replay_tokens
 from grammar_backends.contract import CompiledGrammar
-from grammar_backends.decoding import fill_bitmasks
+from grammar_backends.decoding import BitmaskBuilder, MaskRequest, RowState, fill_bitmasks
 from grammar_backends.errors import DeadEnd, GrammarError, SpecError
 
 VOCABULARY = load_vocabulary("byte")
@@ -94,3 +94,7 @@ def test_e18_an_aborted_grammar_in_a_batch_fails_alone(compiled: CompiledGrammar
     outcomes = fill_bitmasks([AbortedGrammar(DeadEnd("x")), compiled.new_grammar()], bitmask)
     assert [type(outcome) for outcome in outcomes] == [GrammarError, type(None)]
     assert bitmask[1].any()
+    builder = BitmaskBuilder(VOCABULARY, max_num_seqs=2)
+    batch = builder.build([MaskRequest("a", AbortedGrammar(DeadEnd("x"))), MaskRequest("b", compiled.new_grammar())])
+    assert [report.state for report in batch.reports] == [RowState.FAILED, RowState.CONSTRAINED]
+    assert "there is no grammar" in str(batch.errors["a"])
