@@ -120,9 +120,12 @@ def test_e7_what_is_removed_is_gone_pending_or_ready_and_may_come_again() -> Non
     assert [queue.remove(id_).request for id_ in "01"] == ["0", "1"]  # type: ignore[union-attr]  # both are there
     assert [queue.remove(id_) for id_ in ("0", "1", "never")] == [None, None, None]
     assert (len(queue), queue.num_ready, popped(queue)) == (1, 0, [])
-    again = Switch(is_done=True)
+    again = Switch()
     queue.add("0", "again", again)
     tickets[0].is_done = True
+    queue.poll()
+    assert popped(queue) == [], "the ticket of the one that was removed counted for the one that came again"
+    again.is_done = True
     queue.poll()
     assert popped(queue) == ["again"]
 
