@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import pytest
 
-from grammar_backends import RowState, Vocabulary, load_vocabulary
-from grammar_backends.decoding import builder
+from grammar_backends import RowState, StructuredOutputGrammar, Vocabulary, load_vocabulary
+from grammar_backends.decoding import MarkerSearch, ReasoningGate, TextMarker, TokenMarker, TriggerGate, builder
 from grammar_backends_conformance.laws.batches import Disagreement, Origin, Replay, Walk
 from grammar_backends_conformance.laws.batches.origins import gapped_vocabulary, origins
 
@@ -34,6 +35,33 @@ def test_f7_rows_states_and_commits_equal_brute_force_on_20000_random_steps(
     walk = Walk(vocabulary(name), made(name, backends), seed=steps)
     walk.run(steps)
     assert {state for state, rows in walk.seen.items() if rows} == set(RowState) - {RowState.FAILED}
+
+
+def gated() -> dict[str, Origin]:
+    """Gates of every kind over native and other grammars; "z" and "q" open them, "!" closes some again."""
+    ends, triggers = MarkerSearch(vocabulary("byte"), ["z"]), MarkerSearch(vocabulary("byte"), [TextMarker("q")])
+    implicit = MarkerSearch(vocabulary("byte"), [TokenMarker([ord("z"), ord("a")], implicit=True), TextMarker("qq")])
+    gates: dict[str, Callable[[StructuredOutputGrammar], StructuredOutputGrammar]] = {
+        "reasoning": lambda grammar: ReasoningGate(grammar, ends),
+        "budget": lambda grammar: ReasoningGate(grammar, ends, budget=3, terminator=[ord("z")]),
+        "trigger": lambda grammar: TriggerGate(grammar, implicit),
+        "regions": lambda grammar: TriggerGate(grammar, triggers, bound=ord("!"), rearm=True),
+    }
+    plain = {
+        name: make for name, make in made("byte", COMPILED).items() if name.startswith("runs") and "stops" not in name
+    }
+    return {
+        f"{kind} of {name}": lambda gate=gate, make=make: gate(make())  # type: ignore[misc]  # bound early
+        for kind, gate in gates.items()
+        for name, make in plain.items()
+    }
+
+
+def test_f12_gates_open_and_close_at_any_offset_among_the_drafts() -> None:
+    often = [ord(letter) for letter in "zqab!"]
+    walk = Walk(vocabulary("byte"), gated(), seed=5, often=often)
+    walk.run(2500)
+    assert {state for state, rows in walk.seen.items() if rows} >= {RowState.CONSTRAINED, RowState.UNREACHABLE}
 
 
 def test_f14_threads_fill_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,13 +79,21 @@ class Walk:
         origins: by name, what makes grammars; where their rollback is bounded, by more than `MAX_DRAFTS`.
         seed: the same seed takes the same steps.
         threads: of the builders.
+        often: tokens that shall come often, such as what opens a gate.
 
     Attributes:
         steps: batches that were built.
         seen: rows that were compared, by state.
     """
 
-    def __init__(self, vocabulary: Vocabulary, origins: Mapping[str, Origin], seed: int, threads: int = 1) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        origins: Mapping[str, Origin],
+        seed: int,
+        threads: int = 1,
+        often: Sequence[int] = (),
+    ) -> None:
         self.steps = 0
         self.seen = dict.fromkeys(RowState, 0)
         self._seed = seed
@@ -103,6 +111,7 @@ class Walk:
             vocabulary.width,
             1 << 40,
         ]
+        self._often = often
         self._size = vocabulary.size
         self._living = [self._newborn() for _ in range(POPULATION)]
 
@@ -166,6 +175,8 @@ class Walk:
             return self._random.choice(self._odd)
         if kind < 0.2:
             return self._random.randrange(self._size)
+        if self._often and kind < 0.4:
+            return self._random.choice(self._often)
         seen = None if any(draft < 0 for draft in drafts) else host.truths[each.name].after([*each.history, *drafts])
         allowed = [id_ for id_ in unpack_ids(np.frombuffer(seen.row, np.int32)) if id_ < self._size] if seen else []
         return self._random.choice(allowed or [0])
