@@ -18,7 +18,7 @@ from grammar_backends.errors import (
     shown,
 )
 from grammar_backends.plugins import BackendRecord, PluginHost
-from grammar_backends.selection.cost_model import predicted
+from grammar_backends.selection.cost_model import Cost, predicted
 from grammar_backends.selection.findings import Finding, Step, Trace, Verdict, first_finding
 from grammar_backends.selection.judgement import Plan, cost_of, findings_of, plan_of
 from grammar_backends.selection.lenience import check_ignorable
@@ -178,11 +178,17 @@ def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Calla
     Those come first that enforce the spec as it is written, then those that do so slowly, then those that enforce it
     rewritten, then those that leave out what may be ignored.
     """
-    records = _candidates(spec, host, policy)
+    priced = _priced(spec, _candidates(spec, host, policy), policy)
     ignore = frozenset(policy.ignore)
-    steps = [_judge(spec, record) for record in records]
-    if policy.prefer == "speed":
-        records, steps = _by_speed(spec, records, steps)
+    records, steps = [record for record, _ in priced], list[Step]()
+    for record, cost in priced:
+        step = _judge(spec, record, cost)
+        if policy.prefer == "speed" and step.verdict == "chosen":  # nobody after it is quicker, so that none is judged
+            step = attempt(step)
+            if step.verdict == "chosen":
+                rest = (Step(other.spec.name, "not tried", cost=price) for other, price in priced[len(steps) + 1 :])
+                return Trace(spec, (*steps, step, *rest))
+        steps.append(step)
     for place in [*_places(steps, "chosen"), *_places(steps, "deferred")]:
         candidate = dataclasses.replace(steps[place], verdict="chosen", findings=())
         if _is_chosen(steps, place, attempt(candidate)):
@@ -240,31 +246,29 @@ def _candidates(spec: GrammarSpec, host: PluginHost, policy: Policy) -> list[Bac
     return [records[name] for name in host.order_chain(spec, list(dict.fromkeys(names)))]
 
 
-def _by_speed(
-    spec: GrammarSpec, records: Sequence[BackendRecord], steps: Sequence[Step]
-) -> tuple[list[BackendRecord], list[Step]]:
-    """The candidates by what they are predicted to cost, those without a prediction last, each with its prediction."""
-    costs = [predicted(spec, record.spec.capabilities.costs) for record in records]
-    totals = [cost.total_ms if cost else math.inf for cost in costs]
-    places = sorted(range(len(records)), key=totals.__getitem__)
-    priced = [dataclasses.replace(steps[place], cost=costs[place]) for place in places]
-    return [records[place] for place in places], [
-        # It was deferred for being slow; how slow is known here.
-        dataclasses.replace(step, verdict="chosen", findings=()) if step.verdict == "deferred" and step.cost else step
-        for step in priced
-    ]
+def _priced(
+    spec: GrammarSpec, records: Sequence[BackendRecord], policy: Policy
+) -> list[tuple[BackendRecord, Cost | None]]:
+    """The candidates in their order; by speed the quickest by prediction come first, each with its prediction."""
+    if policy.prefer == "order":
+        return [(record, None) for record in records]
+    priced = [(record, predicted(spec, record.spec.capabilities.costs)) for record in records]
+    return sorted(priced, key=lambda pair: pair[1].total_ms if pair[1] else math.inf)
 
 
-def _judge(spec: GrammarSpec, record: BackendRecord) -> Step:
-    """What becomes of a candidate that is asked to take a spec as it is written; "chosen" is one that would do."""
+def _judge(spec: GrammarSpec, record: BackendRecord, cost: Cost | None) -> Step:
+    """What becomes of a candidate that is asked to take a spec as it is written; "chosen" is one that would do.
+
+    One with a prediction stands in its place for that, so that it is never deferred for being slow.
+    """
     name = record.spec.name
     if record.state != "loaded":
-        return Step(name, "skipped", (Finding(f"{record.state}: {record.reason}"),))
+        return Step(name, "skipped", (Finding(f"{record.state}: {record.reason}"),), cost=cost)
     findings = findings_of(spec, record.spec)
     if findings:
-        return Step(name, "refused", findings)
-    cost = cost_of(spec, record.spec)
-    return Step(name, "deferred", (cost,)) if cost else Step(name, "chosen")
+        return Step(name, "refused", findings, cost=cost)
+    slow = None if cost else cost_of(spec, record.spec)
+    return Step(name, "deferred", (slow,)) if slow else Step(name, "chosen", cost=cost)
 
 
 def _refusal(trace: Trace) -> UnsupportedFeature:

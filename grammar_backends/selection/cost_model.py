@@ -149,23 +149,34 @@ def features_of(spec: GrammarSpec) -> Features:
 
 def _schema_features(spec: GrammarSpec) -> Features:
     sites = walk_of(spec.text)
-    total: dict[str, float] = {"subschemas": len(sites), "recursive": float(bool(sites.recursive))}
+    refers = any(site.target is not None for site in sites)
+    total: dict[str, float] = {"subschemas": len(sites), "recursive": float(refers and bool(sites.recursive))}
     for site in sites:
         for name, value in _site_features(site).items():
-            total[name] = total.get(name, 0.0) + value
+            if value:
+                total[name] = total.get(name, 0.0) + value
     for name in ("strings", "numbers"):
         total[name] = min(total.get(name, 0.0), 1.0)
     return {name: value for name, value in total.items() if value}
+
+
+_ABOUT = frozenset((*GROUPS, *COMBINATORS))
+"""Without any of these, and without `type`, a schema takes any value."""
 
 
 def _site_features(site: Site) -> dict[str, float]:
     schema = site.schema
     if not isinstance(schema, dict):
         return {"anything": float(schema)}
-    if not (schema.keys() & GROUPS.keys() or "type" in schema or any(keyword in schema for keyword in COMBINATORS)):
+    if "type" not in schema and _ABOUT.isdisjoint(schema):
         return {"anything": 1.0}
-    members = sum(len(members_of(schema, keyword) or ()) for keyword in ("enum", "const"))
-    found = {"members": float(members), "branches": float(len(site.group("anyOf")) + len(site.group("oneOf")))}
+    found: dict[str, float] = {}
+    members = 0
+    if "enum" in schema or "const" in schema:
+        members = sum(len(members_of(schema, keyword) or ()) for keyword in ("enum", "const"))
+        found["members"] = float(members)
+    if "anyOf" in schema or "oneOf" in schema:
+        found["branches"] = float(len(site.group("anyOf")) + len(site.group("oneOf")))
     kinds = declared(schema) if "type" in schema and not members else 0
     if kinds & STRING:
         found["patterns"] = float("pattern" in schema or "format" in schema)

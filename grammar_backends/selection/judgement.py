@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.resources
+import itertools
 import json
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from grammar_backends.errors import PluginError, UnsupportedFeature
 from grammar_backends.selection.findings import Finding, Rewrite
 from grammar_backends.selection.grammar_support import grammar_findings
 from grammar_backends.selection.lenience import without
-from grammar_backends.selection.rewrites import rewrite
+from grammar_backends.selection.rewrites import MAX_FINDINGS, rewrite
 from grammar_backends.selection.schema import put, walk_of
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.tags import inner_specs
@@ -41,8 +42,9 @@ class Plan:
 
 @functools.lru_cache(maxsize=256)
 def findings_of(spec: GrammarSpec, backend: BackendSpec) -> tuple[Finding, ...]:
-    """Each place where this backend would not enforce the spec; empty when it enforces all of it (C2.5).
+    """The places where this backend would not enforce the spec; empty when it enforces all of it (C2.5).
 
+    In a schema that has very many, the first of them: enough to know that nothing can be done about it.
     The spec must have passed `validate_spec`. Remembered, since a spec is judged when it is selected and again when
     it is compiled, and many requests share one.
     """
@@ -66,9 +68,11 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
 
 @functools.lru_cache(maxsize=16)
 def _judged(spec: GrammarSpec, backend: BackendSpec) -> tuple[Judged, ...]:
-    """`SchemaSupport.judged`, kept for the rewrites that may follow."""
+    """`SchemaSupport.judged`, kept for the rewrites that may follow, and no longer than these and a reader need."""
     support = _schema_support(backend.capabilities.support)
-    return tuple(support.judged(walk_of(spec.text), spec.options)) if support else ()
+    if support is None:
+        return ()
+    return tuple(itertools.islice(support.judged(walk_of(spec.text), spec.options), MAX_FINDINGS + 1))
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,7 +27,11 @@ _GROUPS: Sequence[frozenset[str]] = (
     frozenset(("if", "then", "else")),
 )
 """Keywords that are read together: they stay together."""
-_SEES_SIBLINGS = ("unevaluatedItems", "unevaluatedProperties")
+_GROUP_OF: Mapping[str, frozenset[str]] = {
+    **{keyword: frozenset((keyword,)) for keyword in ASSERTIONS},
+    **{keyword: group for group in _GROUPS for keyword in group},
+}
+_SEES_SIBLINGS = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 _EVALUATES = frozenset(
     ("properties", "patternProperties", "additionalProperties", "items", "prefixItems", "additionalItems", "contains")
 ) | {"$ref", "allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
@@ -80,9 +84,9 @@ def conjoin(one: JSON, other: JSON, legacy: bool) -> JSON:
         return one if not theirs else {**one, **{keyword: other[keyword] for keyword in other if keyword in ASSERTIONS}}
     if legacy and "$ref" in ours | theirs:
         return None
-    if any(keyword in one and theirs & {*_EVALUATES, keyword} for keyword in _SEES_SIBLINGS):
+    if any(theirs & {*_EVALUATES, keyword} for keyword in _SEES_SIBLINGS & ours):
         return None
-    if any(keyword in other and ours & _EVALUATES for keyword in _SEES_SIBLINGS):
+    if _SEES_SIBLINGS & theirs and ours & _EVALUATES:
         return None
     return _merged(one, other, legacy)
 
@@ -90,8 +94,8 @@ def conjoin(one: JSON, other: JSON, legacy: bool) -> JSON:
 def _merged(one: Schema, other: Schema, legacy: bool) -> JSON:
     merged = dict(one)
     for keyword in rests_on(other):
-        group = next((group for group in _GROUPS if keyword in group), frozenset((keyword,)))
-        if not group & one.keys():
+        group = _GROUP_OF[keyword]
+        if group.isdisjoint(one):
             merged[keyword] = other[keyword]
         elif keyword in _MERGERS:
             value = _MERGERS[keyword](one, other)

@@ -26,7 +26,7 @@ from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, S
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["RULES", "Round", "Rule", "rewrite"]
+__all__ = ["MAX_FINDINGS", "RULES", "Round", "Rule", "rewrite"]
 
 MAX_ROUNDS = 8
 MAX_SITES = 4_000

@@ -508,7 +508,7 @@ def _check_values(site: Site) -> None:
             raise _malformed(site.pointer, keyword, f"{rule[1]}, not {shown(value)}")
         if keyword == "pattern":
             _check_pattern(f"{site.pointer}/pattern", value)
-    for keyword, name in site.children:
+    for keyword, name in site.children if "patternProperties" in site.schema else ():
         if keyword == "patternProperties":
             _check_pattern(f"{site.pointer}/patternProperties/{escape(str(name))}", str(name))
 
@@ -593,6 +593,15 @@ TYPE_BITS: Mapping[str, int] = {
 }
 
 
+_NARROWING = frozenset(
+    (
+        *("$ref", "allOf", "anyOf", "const", "contains", "enum", "exclusiveMaximum", "exclusiveMinimum", "maxLength"),
+        *("maximum", "minItems", "minLength", "minProperties", "minimum", "not", "oneOf", "required"),
+    )
+)
+"""Without any of these a site admits some value of each of its types, whatever else it says."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Blame:
     """Why a site admits nothing: a keyword of its own, and the site below that is at fault, if one is."""
@@ -639,6 +648,8 @@ class _Productivity:
         schema = site.schema
         if isinstance(schema, bool):
             return ANY if schema else self._none(site, "false", "the schema `false` admits nothing")
+        if _NARROWING.isdisjoint(schema):
+            return _declared(schema)
         bits = self._combined(site, _declared(schema))
         if bits & (INT | FRACTION):
             bits = self._narrow(site, bits, _numbers(schema), INT | FRACTION, "minimum", "no number is in the range")

@@ -13,8 +13,9 @@ from typing import NoReturn
 
 from grammar_backends.contract.spec import JSON, json_type
 from grammar_backends.errors import SpecError, shown
+from grammar_backends.selection.schema import escape
 
-__all__ = ["FORMATS", "MAX_NESTING", "check_format"]
+__all__ = ["FORMATS", "MAX_NESTING", "check_format", "check_members"]
 
 MAX_NESTING = 80
 """Objects and arrays inside one another: 64 for a schema and 16 around it (D9)."""
@@ -63,8 +64,11 @@ def _is_end(value: JSON) -> bool:
     return isinstance(value, (str, dict)) or _list_of(_is_text, some=True)(value)
 
 
-def _is_rule(value: JSON) -> bool:
-    return isinstance(value, list) and len(value) == 2 and _is_token(value[0]) and isinstance(value[1], dict)
+def _rules(is_trigger: Callable[[JSON], bool]) -> Callable[[JSON], bool]:
+    def is_rule(value: JSON) -> bool:
+        return isinstance(value, list) and len(value) == 2 and is_trigger(value[0]) and isinstance(value[1], dict)
+
+    return _list_of(is_rule, some=True)
 
 
 def _rules_of(value: JSON) -> Iterator[tuple[str, JSON, str | None]]:
@@ -97,7 +101,8 @@ BEGIN = Member("a string, or a token's format", lambda value: isinstance(value, 
 END = Member("a string, a list of strings, or a token's format", _is_end, _one)
 ELEMENTS = Member("a list of formats, at least one", _list_of(_is_object, some=True), _each(None))
 TAGS = Member("a list of tags, at least one", _list_of(_is_object, some=True), _each("tag"))
-RULES = Member("a list of rules, at least one, each [trigger, format]", _list_of(_is_rule, some=True), _rules_of)
+RULES = Member("a list of rules, at least one, each [text, format]", _rules(_is_text), _rules_of)
+TOKEN_RULES = Member("a list of rules, at least one, each [token, format]", _rules(_is_token), _rules_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ FORMATS: Mapping[str, Shape] = {
     "tag": Shape({"begin": BEGIN, "content": FORMAT, "end": END}, {}),
     "tags_with_separator": Shape({"tags": TAGS, "separator": TEXT}, _TIMES),
     "token": Shape({"token": TOKEN}, {}),
-    "token_dispatch": Shape({"rules": RULES}, {"loop": FLAG, "exclude_tokens": TOKENS}),
+    "token_dispatch": Shape({"rules": TOKEN_RULES}, {"loop": FLAG, "exclude_tokens": TOKENS}),
     "token_triggered_tags": Shape(
         {"trigger_tokens": TRIGGER_TOKENS, "tags": TAGS}, {"exclude_tokens": TOKENS, **_TIMES}
     ),
@@ -158,6 +163,13 @@ def check_format(value: JSON, pointer: str) -> None:
             pending += [(f"{at}/{name}{place}", inner, type_, depth + 1) for place, inner, type_ in below]
 
 
+def check_members(node: Mapping[str, JSON], known: Iterable[str], at: str) -> None:
+    """Raise for a member that has no meaning: what it was meant to say would be left out."""
+    for name in node:
+        if name not in known:
+            _fail(f"{at}/{escape(name)}", name, f"there is no member {shown(name)} here", _nearest(name, known))
+
+
 def _shape_of(node: JSON, implied: str | None, at: str) -> Shape:
     if not isinstance(node, dict):
         raise SpecError(f"structural_tag: a format is an object, not {json_type(node)}", pointer=at, keyword="format")
@@ -176,11 +188,10 @@ def _members_of(node: Mapping[str, JSON], shape: Shape, at: str) -> Iterator[tup
         if name not in node:
             _fail(at, name, f"the format lacks {name}")
     known = {**shape.needed, **shape.optional}
+    check_members(node, ("type", *known), at)
     for name, value in node.items():
         if name == "type":
             continue
-        if name not in known:
-            _fail(f"{at}/{name}", name, f"the format has no member {shown(name)}", _nearest(name, known))
         if not known[name].fits(value):
             _fail(f"{at}/{name}", name, f"{name} must be {known[name].words}, not {shown(value)}")
         yield name, known[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 from grammar_backends.contract import JSON, GrammarKind, GrammarSpec
 from grammar_backends.errors import SpecError, shown
-from grammar_backends.selection.tag_formats import MAX_NESTING, check_format
+from grammar_backends.selection.tag_formats import MAX_NESTING, check_format, check_members
 
 __all__ = ["check_tag", "inner_specs"]
 
@@ -23,8 +23,10 @@ INNER: Mapping[str, tuple[str, GrammarKind]] = {
 def check_tag(tag: JSON) -> None:
     """Raise `SpecError` unless a tag has the shape of one of the two forms."""
     if "format" in tag:
+        check_members(tag, ("format", "type"), "")
         check_format(tag["format"], "/format")
         return
+    check_members(tag, ("structures", "triggers", "type"), "")
     triggers = _list(tag, "triggers")
     for index, trigger in enumerate(triggers):
         if not isinstance(trigger, str) or not trigger:
@@ -43,6 +45,7 @@ def _list(tag: Mapping[str, Any], key: str) -> list[Any]:
 def _check_structure(structure: JSON, triggers: list[str], pointer: str) -> None:
     if not isinstance(structure, dict):
         raise SpecError("structural_tag: a structure is an object", pointer=pointer)
+    check_members(structure, ("begin", "schema", "end"), pointer)
     for key in ("begin", "end"):
         if not isinstance(structure.get(key), str):
             raise SpecError(f"structural_tag: {key} must be a string", pointer=f"{pointer}/{key}", keyword=key)

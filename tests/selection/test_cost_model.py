@@ -114,6 +114,14 @@ def test_fast_never_takes_one_that_does_not_enforce_the_spec(host: PluginHost) -
     assert trace.chosen == "guidance"
 
 
+def test_fast_judges_nobody_who_would_be_slower(host: PluginHost) -> None:
+    trace = explain(GrammarSpec.json_schema({"type": "array", "items": {"type": "string"}}), host=host, policy="fast")
+    assert [(step.verdict, bool(step.findings)) for step in trace.steps] == [
+        ("chosen", False),
+        *[("not tried", False)] * 2,
+    ]
+
+
 def test_fast_is_not_put_off_by_what_is_slow_only_in_general(host: PluginHost) -> None:
     spec = GrammarSpec.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}})
     trace = explain(spec, host=host, policy=Policy(order=("xgrammar",), prefer="speed"))

@@ -214,6 +214,12 @@ def test_d7_empty_and_blank_patterns_and_an_escaped_nul_are_valid(
         ({"structures": [], "triggers": ["<"]}, "structures must be a non-empty array at /structures"),
         ({"structures": [{}], "triggers": ["<"]}, "begin must be a string at /structures/0/begin"),
         ({"structures": [{"begin": "a", "end": ""}], "triggers": ["<"]}, "starts with none of the triggers"),
+        (
+            {"structures": [{"begin": "<", "shema": {}, "end": ""}], "triggers": ["<"]},
+            "no member 'shema' here at /structures/0/shema. Did you mean 'schema'?",
+        ),
+        ({**TAG, "at_least_one": True}, "no member 'at_least_one' here at /at_least_one"),
+        ({"format": {"type": "any_text"}, "triggers": ["<"]}, "no member 'triggers' here at /triggers"),
     ],
 )
 def test_d8_a_tag_of_the_older_form_has_structures_and_triggers(tag: Any, words: str) -> None:
@@ -230,7 +236,10 @@ TEXT_FORMAT = {"type": "any_text"}
         ({}, "a format without a type at /format"),
         ({"json_schema": {"uniqueItems": True}}, "a format without a type at /format"),
         ({"type": "any_txt"}, "there is no type 'any_txt' at /format/type. Did you mean 'any_text'?"),
-        ({"type": "any_text", "maxtokens": 5}, "no member 'maxtokens' at /format/maxtokens. Did you mean 'max_tokens'"),
+        (
+            {"type": "any_text", "maxtokens": 5},
+            "no member 'maxtokens' here at /format/maxtokens. Did you mean 'max_tokens'",
+        ),
         ({"type": "any_text", "max_tokens": -1}, "max_tokens must be a whole number, 0 or more, or null, not -1"),
         ({"type": "tag", "begin": "a", "content": TEXT_FORMAT}, "the format lacks end at /format"),
         ({"type": "tag", "begin": 1, "content": TEXT_FORMAT, "end": ""}, "begin must be a string"),
