@@ -19,7 +19,18 @@ from grammar_backends import (
     load_vocabulary,
 )
 from grammar_backends.contract import unpack_ids
-from grammar_backends.decoding import Gate, HostEnd, MarkerSearch, ReasoningGate, TextMarker, TokenMarker, TriggerGate
+from grammar_backends.decoding import (
+    BitmaskBuilder,
+    DraftTree,
+    Gate,
+    HostEnd,
+    MarkerSearch,
+    MaskRequest,
+    ReasoningGate,
+    TextMarker,
+    TokenMarker,
+    TriggerGate,
+)
 from grammar_backends.errors import DeadEnd, GrammarError, SpecError
 
 BYTE = load_vocabulary("byte")
@@ -98,6 +109,32 @@ def test_a15_a_block_may_cross_any_boundary_at_any_offset_and_be_taken_back(
         assert state(gate) == states[-1 - steps]
         assert gate.accept_tokens("r", session[len(session) - steps :])
         assert state(gate) == states[-1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("make", "session"), SESSIONS, ids=["explicit", "tokens", "regions", "implicit"])
+def test_f7_rows_of_drafts_that_cross_a_boundary_are_those_of_fresh_gates(
+    backend: str, make: Any, session: list[int]
+) -> None:
+    builder = BitmaskBuilder(BYTE, 1, 9, max_rollback=10)
+    rows = []
+    for end in range(len(session) + 1):
+        fresh = make(backend, max_rollback=10)
+        assert fresh.accept_tokens("r", session[:end])
+        rows.append(row(fresh))
+    gate = make(backend, max_rollback=10)
+    for start, token in enumerate(session):
+        before = state(gate)
+        chain = session[start : start + 4]
+        count = len(chain)
+        # The chain, an illegal child of the root, and the chain again from the root.
+        parents = [-1, *range(count), 0, 0, *range(count + 2, 2 * count + 1)]
+        tree = DraftTree.from_parents([-1, *chain, BYTE.size, *chain], parents)
+        for drafts, depths in ((chain, [*range(count + 1)]), (tree, [*range(count + 1), 0, *range(1, count + 1)])):
+            masks = builder.build([MaskRequest("r", gate, drafts)])
+            assert [unpack_ids(mask) for mask in masks.bitmask] == [rows[start + depth] for depth in depths]
+            assert state(gate) == before
+        assert gate.accept_tokens("r", [token])
 
 
 def test_j1_a_trigger_that_overlaps_itself_is_found_after_a_false_start() -> None:
