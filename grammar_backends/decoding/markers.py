@@ -94,7 +94,10 @@ class MarkerSearch:
         self._by_token = PatternAutomaton([marker.tokens for marker in self._token_markers])
         self._by_byte = PatternAutomaton([marker.text.encode() for marker in self._text_markers])
         self._last_tokens = {marker.tokens[-1] for marker in self._token_markers if marker.implicit}
-        self._endings: dict[int, list[int]] = {}
+        # Looking through a large vocabulary takes a while: now, not in the first request.
+        texts = [marker.text.encode() for marker in self._text_markers]
+        self._holding = [id_ for id_, t in enumerate(vocabulary.text_tokens) if any(text in t for text in texts)]
+        self._endings = [self._text_endings(path) for path in self._by_byte.paths] if texts else []
 
     def follow(self, place: SearchPlace, token: int) -> tuple[SearchPlace, Match | None]:
         """Where the search stands after one more token, and the marker that it completes, if any.
@@ -127,20 +130,18 @@ class MarkerSearch:
         """Every token that would complete a marker here of which the grammar gets something, with that marker."""
         candidates = [*self._last_tokens]
         if self._text_markers:
-            if place.text not in self._endings:
-                self._endings[place.text] = self._text_endings(self._by_byte.path(place.text))
             candidates += self._endings[place.text]
         for token in candidates:
             match = self.follow(place, token)[1]
             if match is not None and match.content != ():
                 yield token, match
 
-    def _text_endings(self, before: bytes) -> list[int]:
-        """Tokens with which a text marker may end when the text ends with `before`."""
+    def _text_endings(self, path: tuple[int, ...]) -> list[int]:
+        """Tokens with which a text marker may end when the text ends with these bytes."""
+        before = bytes(path)
         texts = [marker.text.encode() for marker in self._text_markers]
-        whole = {id_ for id_, token in enumerate(self.vocabulary.text_tokens) if any(text in token for text in texts)}
         begun = {text[cut:] for text in texts for cut in range(1, len(text)) if before.endswith(text[:cut])}
-        return sorted(whole.union(*map(self.vocabulary.starting_with, begun)))
+        return sorted({*self._holding}.union(*map(self.vocabulary.starting_with, begun)))
 
     def fork(self) -> MarkerSearch:
         """Itself, since it never changes."""
@@ -191,33 +192,34 @@ class PatternAutomaton:
 
     Attributes:
         found: for each state the longest pattern that ends there, by its number, or None.
+        paths: the symbols that lead to each state.
     """
 
     def __init__(self, patterns: Sequence[Sequence[int]]) -> None:
         self._next: list[dict[int, int]] = [{}]
-        self._paths: list[tuple[int, ...]] = [()]
+        self.paths: list[tuple[int, ...]] = [()]
         self.found: list[int | None] = [None]
         for number, pattern in enumerate(patterns):
             self._add(tuple(pattern), number)
-        self._shorter = [0] * len(self._paths)
+        self._shorter = [0] * len(self.paths)
         # A state's shorter ones are needed before its own.
-        for state in sorted(range(1, len(self._paths)), key=lambda state: len(self._paths[state])):
+        for state in sorted(range(1, len(self.paths)), key=lambda state: len(self.paths[state])):
             self._link(state)
 
     def _add(self, pattern: tuple[int, ...], number: int) -> None:
         state = 0
         for length, symbol in enumerate(pattern, start=1):
             if symbol not in self._next[state]:
-                self._next[state][symbol] = len(self._paths)
+                self._next[state][symbol] = len(self.paths)
                 self._next.append({})
-                self._paths.append(pattern[:length])
+                self.paths.append(pattern[:length])
                 self.found.append(None)
             state = self._next[state][symbol]
         if self.found[state] is None:
             self.found[state] = number
 
     def _link(self, state: int) -> None:
-        *before, symbol = self._paths[state]
+        *before, symbol = self.paths[state]
         if before:
             self._shorter[state] = self.follow(self._shorter[self._state_of(before)], symbol)
         if self.found[state] is None:
@@ -228,10 +230,6 @@ class PatternAutomaton:
         for symbol in path:
             state = self._next[state][symbol]
         return state
-
-    def path(self, state: int) -> bytes:
-        """The symbols that lead to a state, as bytes."""
-        return bytes(self._paths[state])
 
     def follow(self, state: int, symbol: int) -> int:
         """The state after one more symbol: the longest beginning of a pattern that the symbols end with."""
