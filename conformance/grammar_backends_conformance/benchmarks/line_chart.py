@@ -85,7 +85,7 @@ def _panel(panel: Panel, decades: tuple[int, int]) -> list[str]:
         parts.append(f'<text x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{escape(label)}</text>')
     middle = (LEFT + right) / 2
     parts.append(f'<text x="{middle:.1f}" y="{bottom + 35}" text-anchor="middle">{escape(panel.x_title)}</text>')
-    turned = f'transform="rotate(-90)" x="{-(TOP + bottom) / 2:.1f}" y="14" text-anchor="middle"'
+    turned = f'transform="rotate(-90)" x="{-(TOP + bottom) / 2:.1f}" y="9" text-anchor="middle"'
     parts.append(f"<text {turned}>{escape(panel.y_title)}</text>")
     for number, line in enumerate(panel.lines.values()):
         points = [(x_of(place), y_of(value)) for place, value in enumerate(line)]
