@@ -150,6 +150,31 @@ def test_an_answer_that_cannot_be_read_is_the_workers_crash(make_pool: MakePool)
     assert trouble.detail.startswith("its answer cannot be read")
 
 
+def test_each_of_many_threads_gets_its_own_answers_while_workers_die(make_pool: MakePool) -> None:
+    pool = make_pool(size=3)
+    wrong: list[object] = []
+
+    def use(name: int) -> None:
+        for n in range(40):
+            body = f"{name}/{n}".encode()
+            try:
+                answer = pool.run(do("die" if n == 20 else "echo", body), seconds=60.0)
+            except WorkerTrouble as trouble:
+                if n != 20 or trouble.kind != "crash":
+                    wrong.append((name, n, trouble.kind, trouble.detail))
+            else:
+                if n == 20 or answer.body != body:
+                    wrong.append((name, n, answer))
+
+    threads = [threading.Thread(target=use, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert pool.state.lost == 6
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [("fail", "RuntimeError: this worker will not start"), ("abort", "SIGABRT"), ("hang", "not ready")],
