@@ -127,7 +127,6 @@ class Bitmask:
 
     Attributes:
         array: int32 ``[rows, words]`` numpy view of the tensor's memory.
-        integers: the same memory as 8-byte (or, for an odd number of words, 4-byte) integers, one row each.
         address: address of its first word.
         num_rows, words: its shape.
         rows: a `BitmaskRow` for each row number.
@@ -135,13 +134,12 @@ class Bitmask:
         handles: as `BitmaskRow.handles`, for the whole tensor.
     """
 
-    __slots__ = ("__weakref__", "address", "array", "handles", "integers", "num_rows", "rows", "words", "zeros")
+    __slots__ = ("__weakref__", "address", "array", "handles", "num_rows", "rows", "words", "zeros")
 
     def __init__(self, tensor: BitmaskTensor) -> None:
         self.array = _checked_array(tensor)
         self.address: int = self.array.ctypes.data
         self.num_rows, self.words = self.array.shape
-        self.integers: NDArray[Any] = self.array.view(np.int64) if self.words % 2 == 0 else self.array
         self.zeros: memoryview[int] = _as_integers(memoryview(bytes(self.words * 4)))
         self.handles: dict[str, Any] = {}
         self.rows = {index: BitmaskRow(self, index) for index in range(self.num_rows)}

@@ -170,7 +170,7 @@ class BitmaskBuilder:
 
     def _plan(self, requests: Sequence[MaskRequest]) -> _Step:
         """The step in columns, once everything about it is known to be in order."""
-        ids, grammars, drafts, samples = zip(*requests, strict=True) if requests else ((), (), (), ())
+        ids, grammars, drafts, samples = zip(*requests, strict=False) if requests else ((), (), (), ())
         if not all(samples):
             return self._plan([request for request in requests if request.samples])
         any_drafts = any(map(len, drafts))
@@ -257,6 +257,9 @@ class BitmaskBuilder:
             drafts = tuple([step.drafts[member] for member in members])
         acceptable = self._native.fill(filler, matchers, firsts, drafts if step.any_drafts else None)
         if acceptable is None:
+            return []
+        if LONG_WAY not in acceptable and len(members) == len(step.ids):
+            step.acceptable = acceptable
             return []
         for member, num in zip(members, acceptable, strict=True):
             step.acceptable[member] = max(num, 0)

@@ -63,6 +63,9 @@ class NativeRows:
         if drafts is None:
             acceptable = self._fill_rows(filler, matchers, firsts)
             return acceptable if LONG_WAY in acceptable else None
+        chain_way = self._fill_chains if self._bonus_row and hasattr(filler, "fill_drafts") else None
+        if chain_way is not None and all(map(len, drafts)) and DraftTree not in set(map(type, drafts)):
+            return self._attempt(chain_way, filler, matchers, firsts, drafts)
         plain: list[int] = []
         chains: list[int] = []
         trees: list[int] = []
@@ -74,7 +77,7 @@ class NativeRows:
         acceptable = [LONG_WAY] * len(matchers)
         ways: list[tuple[list[int], Callable[..., list[int]] | None]] = [
             (plain, self._fill_rows),
-            (chains, self._fill_chains if self._bonus_row and hasattr(filler, "fill_drafts") else None),
+            (chains, chain_way),
             (trees, self._fill_trees if hasattr(filler, "fill_tree") else None),
         ]
         for places, way in ways:
@@ -111,7 +114,7 @@ class NativeRows:
     def _fill_chains(
         self, filler: Any, matchers: Sequence[Matcher], firsts: Sequence[int], drafts: Sequence[Sequence[int]]
     ) -> list[int]:
-        texts = [self._text_before(tokens) for tokens in drafts]
+        texts = self._texts_before(drafts)
         legal: list[int] = list(filler.fill_drafts(matchers, self._canvas.view, firsts, texts))
         lasts = [first + max(num, 0) for first, num in zip(firsts, legal, strict=True)]
         # Where a draft was legal, its row allowed something; only the last row may be empty.
@@ -125,11 +128,12 @@ class NativeRows:
                     legal[place] = self._finish_chain(first, num, len(texts[place]), tokens)
         return legal
 
-    def _text_before(self, drafts: Sequence[int]) -> Sequence[int]:
-        """The drafts before the first that is a stop token or none at all."""
-        if self._stops.isdisjoint(drafts) and min(drafts) >= 0 and max(drafts) < self._size:
+    def _texts_before(self, drafts: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """Each list of drafts before the first that is a stop token or none at all."""
+        tokens = set().union(*drafts)
+        if self._stops.isdisjoint(tokens) and min(tokens) >= 0 and max(tokens) < self._size:
             return drafts
-        return list(itertools.takewhile(self._is_text, drafts))
+        return [list(itertools.takewhile(self._is_text, each)) for each in drafts]
 
     def _is_text(self, token: int) -> bool:
         return 0 <= token < self._size and token not in self._stops

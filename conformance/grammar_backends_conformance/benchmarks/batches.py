@@ -90,11 +90,10 @@ class RawXGrammar:
             }
         links = torch.tensor([*range(1, self.stride), -1]), torch.full((self.stride,), -1)
         blocks = self.bitmask.view(-1, self.stride, self.bitmask.shape[1]).unbind()
-        trees = [torch.tensor([0, *tokens]) for tokens in self.drafts]
 
         def walk() -> None:
-            for matcher, tree, block in zip(self.matchers, trees, blocks, strict=True):
-                matcher.traverse_draft_tree(*links, tree, block)
+            for matcher, tokens, block in zip(self.matchers, self.drafts, blocks, strict=True):
+                matcher.traverse_draft_tree(*links, torch.tensor([0, *tokens]), block)
 
         return {"loop": self.loop, "tree": walk}
 
@@ -195,8 +194,8 @@ def measure(
 
     ways = {"layer": layer} | {f"raw {name}": way for name, way in raw.ways(threads).items()}
     times: dict[str, list[int]] = {name: [] for name in ways}
-    # One thread's own time, as far as there is but one: a busy machine then says little about either side.
-    clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
+    # The process' own time, where no more than one thread works: a busy machine then says little about either side.
+    clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
     order = list(ways)
     for turn in range(turns):
         for name in order[turn % len(order) :] + order[: turn % len(order)]:

@@ -72,6 +72,7 @@ class XGrammarEngine:
     """
 
     version = importlib.metadata.version("xgrammar")
+    finds_dead_ends = False
     serial_format = "json-2"
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
