@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from grammar_backends.errors import BitmaskError, KernelError
+from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.apply import Implementation, available_implementations
 from grammar_backends.kernels.call import Arguments, prepare
 from grammar_backends.kernels.cuda.driver import Driver
@@ -176,6 +181,40 @@ def test_h_an_image_that_the_driver_refuses_gives_way_to_the_next(stand_in_drive
 def test_h_no_driver_is_a_kernel_error() -> None:
     with pytest.raises(KernelError, match="no CUDA driver"):
         Driver("libthere-is-none.so")
+
+
+UNDER_SANITIZERS = """
+import sys
+from grammar_backends.kernels.apply import Implementation
+from grammar_backends.kernels.cuda.driver import Driver
+from grammar_backends.kernels.cuda.launcher import Launcher
+from grammar_backends.kernels.fuzz import difference, random_case
+from grammar_backends.kernels.stand_in import ANY_IMAGE, CUT_NOTHING
+
+launcher = Launcher(Driver(sys.argv[1]), lambda capability, version: [ANY_IMAGE], CUT_NOTHING)
+sanitized = Implementation("sanitized", "cpu", lambda call: launcher.launch(call, 0, 0))
+for seed in range(200):
+    case = random_case(seed)
+    found = difference(sanitized, case, case.expected())
+    if found:
+        sys.exit(found)
+print("clean")
+"""
+
+
+def test_h_sanitizers_find_nothing_in_the_kernel(stand_in_driver: StandIn) -> None:
+    library = stand_in.build(flags=["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"])
+    runtime = Path(subprocess.check_output(["c++", "-print-file-name=libasan.so"], text=True).strip())
+    if not runtime.is_absolute():
+        pytest.skip("the compiler has no shared runtime of its sanitizers")
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_SANITIZERS, library],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "LD_PRELOAD": str(runtime)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "clean\n", "")
 
 
 def test_h6_implementations_are_named_once() -> None:

@@ -66,7 +66,7 @@ class Driver:
         return kernels
 
     def launch(
-        self, kernel: Kernel, grid: tuple[int, int], threads: int, argument: bytes, device: int, stream: int
+        self, kernel: Kernel, blocks: int, rows_of_blocks: int, threads: int, argument: bytes, device: int, stream: int
     ) -> None:
         """Launch a kernel that takes one struct, given as its bytes, on a stream of a device.
 
@@ -82,11 +82,12 @@ class Driver:
         elif current.value != context:
             self._call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
         try:
-            result = self._launch(kernel, *grid, 1, threads, 1, 1, 0, stream, pointers, None)
+            result = self._launch(kernel, blocks, rows_of_blocks, 1, threads, 1, 1, 0, stream, pointers, None)
         finally:
             if current.value not in (None, context):
                 self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        self._check("cuLaunchKernel", result)
+        if result:
+            self._check("cuLaunchKernel", result)
 
     def _retain_context(self, device: int) -> int:
         """The primary context of a device, which is torch's too; kept for the life of the process."""

@@ -22,7 +22,6 @@ __all__ = ["Launcher", "apply_by_cuda", "launcher"]
 
 THREADS = 256
 CHUNK_BYTES = 16
-WORD_COLUMNS = 32
 MOST_ROWS_OF_BLOCKS = 65_535
 
 ENTRY_POINTS = (
@@ -79,8 +78,13 @@ class Launcher:
             KernelError: the kernel cannot be compiled or loaded for the device, or be launched.
         """
         ready = self._devices.get(device) or self._make_ready(device)
-        name, grid = _entry_point(call, ready.few_blocks)
-        self._driver.launch(ready.kernels[name], grid, THREADS, packed_arguments(call), device, stream)
+        logits = call.logits
+        is_packed = call.d2t is None and logits.stride(1) == call.bitmask.stride(1) == 1
+        name, blocks, rows_of_blocks = _entry_point(
+            logits.shape[1], call.jobs, logits.element_size(), is_packed, ready.few_blocks
+        )
+        arguments = packed_arguments(call)
+        self._driver.launch(ready.kernels[name], blocks, rows_of_blocks, THREADS, arguments, device, stream)
 
     def _make_ready(self, device: int) -> Device:
         with self._lock:
@@ -101,19 +105,19 @@ class Launcher:
         raise KernelError(f"the driver takes no image of the kernel: {'; '.join(refusals)}")
 
 
-def _entry_point(call: Call, few_blocks: int) -> tuple[str, tuple[int, int]]:
-    """The name of the entry point for a call, and how many blocks it gets."""
-    columns, jobs, size = call.logits.shape[1], call.jobs, call.logits.element_size()
+@functools.lru_cache(maxsize=4096)
+def _entry_point(columns: int, jobs: int, size: int, is_packed: bool, few_blocks: int) -> tuple[str, int, int]:
+    """The name of the entry point for a call, and how many blocks it gets in both directions."""
     lanes = CHUNK_BYTES // size
     rows_of_blocks = min(jobs, MOST_ROWS_OF_BLOCKS)
     reachable = columns + lanes - 1  # a row may begin anywhere in its first chunk
-    if call.d2t is not None or call.logits.stride(1) != 1 or call.bitmask.stride(1) != 1:
-        return f"apply_strided_{size}_bytes", (-(-reachable // (THREADS * lanes)), rows_of_blocks)
-    block_columns = THREADS * lanes  # with one word to a thread
+    block_columns = THREADS * lanes  # with one chunk, and so one word, to a thread
+    if not is_packed:
+        return f"apply_strided_{size}_bytes", -(-reachable // block_columns), rows_of_blocks
     blocks = -(-reachable // (4 * block_columns))
     if blocks * jobs >= few_blocks:
-        return f"apply_packed_{size}_bytes_4_words", (blocks, rows_of_blocks)
-    return f"apply_packed_{size}_bytes_1_word", (-(-reachable // block_columns), rows_of_blocks)
+        return f"apply_packed_{size}_bytes_4_words", blocks, rows_of_blocks
+    return f"apply_packed_{size}_bytes_1_word", -(-reachable // block_columns), rows_of_blocks
 
 
 @functools.cache
