@@ -104,7 +104,9 @@ def random_case(seed: int, columns: tuple[int, int] = NARROW) -> Case:
     ids = column_offset + shape[1]
     d2t = None
     if dice.random() < 0.2:
-        d2t = torch.randint(-40, 200, (max(0, ids + dice.choice((0, 0, -7, 3))),), generator=generator).to(torch.int32)
+        d2t = torch.randint(-40, 200, (max(0, ids + dice.choice((0, 0, -7, 3, -ids))),), generator=generator).to(
+            torch.int32
+        )
     vocab_size = dice.choice((None, None, ids, ids + dice.randint(-70, 70)))
     vocab_size = None if vocab_size is None else max(0, vocab_size)
     words = max(0, (ids + 31) // 32 + dice.choice((0, 0, 0, -1, 1, 2)))
@@ -127,7 +129,9 @@ def _random_layout(dice: random.Random, shape: tuple[int, int]) -> Layout:
     rows, columns = shape
     offset, end = dice.randrange(20), dice.randrange(20)
     kind = dice.random()
-    if kind < 0.7:
+    if kind < 0.3:
+        offset, strides = 0, (columns + -columns % 8, 1)  # every row begins at 16 bytes
+    elif kind < 0.7:
         strides = columns + dice.choice((0, 0, 0, 1, 3, 4, 8, 16, 29)), 1
     elif kind < 0.85:
         strides = 1, rows + dice.choice((0, 1))
@@ -165,6 +169,8 @@ def _random_rows(dice: random.Random, row_count: int, mask_row_count: int) -> Ro
         return RowMapping.by_step(firsts, dice.randrange(3), mask_rows=mask_rows, enabled=enabled)
     requests, positions = dice.randint(0, 4), dice.randint(1, 4)
     firsts = torch.cat((torch.zeros(1, dtype=torch.int32), some(0, positions + 1, requests).cumsum(0)))
+    if dice.random() < 0.1:
+        firsts = firsts[:0]
     slots = some(-1, requests * positions + 2)
     return RowMapping.by_slot(slots, firsts, positions, mask_rows=mask_rows, enabled=enabled)
 

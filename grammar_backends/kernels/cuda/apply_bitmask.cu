@@ -147,7 +147,7 @@ static __device__ __forceinline__ void apply_packed(const Arguments& a) {
 #pragma unroll
       for (i32 i = 0; i < WORDS; ++i) any |= masked[i];
       if (!any) continue;
-      Element* const chunk = row + (static_cast<i64>(word) * 32 + lane - phase);
+      Element* const chunk = row + (word * 32 + lane - phase);
 #pragma unroll
       for (i32 i = 0; i < WORDS; ++i)
         store_chunk(chunk + i * 32, 1, masked[i] >> lane & ((1u << LANES) - 1), a.minus_infinity);

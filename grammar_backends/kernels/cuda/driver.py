@@ -37,6 +37,7 @@ class Driver:
             raise KernelError(f"there is no CUDA driver of version 12 or later: {error}") from error
         self._launch.argtypes = [Kernel, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
         self._contexts: dict[int, int] = {}
+        self._images: list[bytes] = []  # kept, since the driver may read an image again for another device
         self._call("cuInit", 0)
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
@@ -57,8 +58,7 @@ class Driver:
             KernelError: the driver refuses the image; or it has no such entry point.
         """
         library = ctypes.c_void_p()
-        # The driver may read the image again for another device: it is never unloaded.
-        self._images = [*getattr(self, "_images", ()), image]
+        self._images.append(image)
         self._check("cuLibraryLoadData", self._load(ctypes.byref(library), image, None, None, 0, None, None, 0))
         kernels = {name: Kernel() for name in names}
         for name, kernel in kernels.items():

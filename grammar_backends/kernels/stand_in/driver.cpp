@@ -76,6 +76,7 @@ void run_thread(void (*kernel)(Arguments), const Arguments& arguments, unsigned 
   try {
     kernel(arguments);
   } catch (const Endless&) {
+    steps = 0;
     faulty("a loop without end", arguments.logits, false);
   }
 }
@@ -87,7 +88,7 @@ void run(void (*kernel)(Arguments), const Arguments& arguments, Position grid, u
     for (unsigned x = 0; x < grid.x && !watch.fault[0]; ++x) {
       blockIdx = {x, y};
       // 37 shares no divisor with a power of two: every thread once.
-      for (unsigned i = 0; i < threads; ++i) run_thread(kernel, arguments, i * 37 % threads);
+      for (unsigned i = 0; i < threads && !watch.fault[0]; ++i) run_thread(kernel, arguments, i * 37 % threads);
     }
 }
 

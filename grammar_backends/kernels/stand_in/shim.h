@@ -30,11 +30,15 @@ struct Endless {};
 constexpr unsigned MOST_STEPS = 100000;
 static thread_local unsigned steps;
 
-// A size of the grid. The kernel's loops step by it, so that counting how often it is read finds those that do not end.
+// Counts what every loop of the kernel does: access memory, or read a size of the grid, by which it steps.
+static inline void count_step() {
+  if (++steps > MOST_STEPS) throw Endless();
+}
+
 struct Stride {
   unsigned size;
   operator unsigned() const {
-    if (++steps > MOST_STEPS) throw Endless();
+    count_step();
     return size;
   }
 };
@@ -61,6 +65,7 @@ struct Watch {
 static thread_local Watch watch;
 
 static inline bool faulty(const char* what, const void* address, bool is_right) {
+  count_step();
   if (is_right) return false;
   if (!watch.fault[0])
     std::snprintf(watch.fault, sizeof watch.fault, "%s at %p by thread %u of block %u, %u", what, address, threadIdx.x,
