@@ -197,8 +197,10 @@ def measure(
     # The process' own time, where no more than one thread works: a busy machine then says little about either side.
     clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
     order = list(ways)
-    for turn in range(turns):
-        for name in order[turn % len(order) :] + order[: turn % len(order)]:
+    among = random.Random(turns)
+    for _ in range(turns):
+        among.shuffle(order)  # what comes second finds the rows that the first has written in the caches
+        for name in order:
             way = ways[name]
             began = clock()
             way()
