@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DISTRIBUTIONS := . plugins/xgrammar plugins/guidance plugins/outlines plugins/lm_format_enforcer conformance
 STAMP := .venv/.installed
-INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml
+INPUTS := requirements-dev.txt constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml) conformance/pyproject.toml \
+	hatch_build.py grammar_backends/kernels/apply_cpu.c
 BACKENDS := xgrammar guidance outlines lm-format-enforcer
 CORPUS ?=
 STEPS ?= 1000000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from grammar_backends.contract import GrammarBackend, Vocabulary
 from grammar_backends.plugins import PluginHost
-from grammar_backends.selection import load_backend
+from grammar_backends.selection import Policy, load_backend
 
 __all__ = ["LiveBackends"]
 
@@ -20,16 +20,16 @@ class LiveBackends:
         vocabulary: whose rows they fill.
         host: where they are looked up.
         options: each backend's own options, by name.
-        ignore: what they may leave unenforced; see `Policy`.
+        policy: what they may leave unenforced, and how large a spec may be.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, host: PluginHost, options: Mapping[str, Mapping[str, Any]], ignore: Iterable[str]
+        self, vocabulary: Vocabulary, host: PluginHost, options: Mapping[str, Mapping[str, Any]], policy: Policy
     ) -> None:
         self._vocabulary = vocabulary
         self._host = host
         self._options = options
-        self._ignore = frozenset(ignore)
+        self._policy = policy
         self._lock = threading.Lock()
         self._loading: dict[str, threading.Lock] = {}
         self._loaded: dict[str, GrammarBackend] = {}
@@ -49,7 +49,8 @@ class LiveBackends:
             with self._lock:
                 backend = self._loaded.get(name)
             if backend is None:
-                backend = load_backend(name, self._vocabulary, self._options.get(name), self._host, self._ignore)
+                options, policy = self._options.get(name), self._policy
+                backend = load_backend(name, self._vocabulary, options, self._host, policy.ignore, policy.limits)
                 with self._lock:
                     self._loaded[name] = backend
             return backend

@@ -91,7 +91,7 @@ class Compiler:
         recall: Callable[[str, GrammarSpec], CompiledGrammar | None],
     ) -> None:
         self._host = host
-        self._policy = policy
+        self._policy = policy = policy or Policy()
         self._isolation = isolation
         self._limits = limits
         self._store = store
@@ -104,11 +104,10 @@ class Compiler:
             }
             for name, spec in usable.items()
         }
-        ignore = policy.ignore if policy else ()
         self.usual = self._usual(default, usable)
-        self._backends = LiveBackends(vocabulary, host, options, ignore)
+        self._backends = LiveBackends(vocabulary, host, options, policy)
         self._new_processes = functools.partial(
-            CompileProcesses, tuple(usable.values()), self.usual, vocabulary, options, ignore, limits
+            CompileProcesses, tuple(usable.values()), self.usual, vocabulary, options, policy, limits
         )
         self._starting = threading.Lock()
         self._apart: CompileProcesses | None = None
@@ -125,7 +124,7 @@ class Compiler:
     def _usual(self, default: str, usable: Mapping[str, BackendSpec]) -> tuple[str, ...]:
         if default != AUTO:
             return (self._host.backend(default).name,)
-        order = self._policy.order if self._policy else None
+        order = self._policy.order
         if order is not None:
             return tuple(self._host.backend(name).name for name in order)
         return tuple(name for name, spec in usable.items() if spec.priority is not None)

@@ -12,6 +12,7 @@ from grammar_backends.compilation.limits import ManagerLimits
 from grammar_backends.compilation.outcome import CompilationFailure
 from grammar_backends.contract import BackendSpec, GrammarKind, GrammarSpec, Vocabulary
 from grammar_backends.errors import VocabularyError
+from grammar_backends.selection import Policy
 from grammar_backends.workers import Limits, PoolState, WorkerPool
 
 __all__ = ["CompileProcesses", "Isolation", "isolation_of"]
@@ -32,7 +33,7 @@ class CompileProcesses:
     Args:
         backends: what they can be asked for.
         warm: those to load at the start.
-        vocabulary, options, ignore: as for `LiveBackends`.
+        vocabulary, options, policy: as for `LiveBackends`.
         limits: the manager's.
 
     Raises:
@@ -45,10 +46,10 @@ class CompileProcesses:
         warm: tuple[str, ...],
         vocabulary: Vocabulary,
         options: Mapping[str, Mapping[str, Any]],
-        ignore: tuple[str, ...],
+        policy: Policy,
         limits: ManagerLimits,
     ) -> None:
-        setup = worker.WorkerSetup(backends, vocabulary, options, ignore, warm, tuple(sys.path))
+        setup = worker.WorkerSetup(backends, vocabulary, options, policy, warm, tuple(sys.path))
         try:
             data = pickle.dumps(setup)
         except Exception as error:

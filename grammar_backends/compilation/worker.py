@@ -28,6 +28,7 @@ from grammar_backends.contract import (
 )
 from grammar_backends.errors import ArtifactError, GrammarBackendsError
 from grammar_backends.plugins import PluginHost, hookimpl
+from grammar_backends.selection import Policy
 from grammar_backends.workers import Message, Service, out_of_memory, serve
 
 __all__ = ["COMMAND", "WorkerSetup", "start", "task"]
@@ -43,7 +44,7 @@ class WorkerSetup:
         backends: what it can be asked for; registered anew in the worker, from this data.
         vocabulary: whose rows they fill.
         options: each backend's own options, by name.
-        ignore: what they may leave unenforced.
+        policy: what they may leave unenforced, and how large a spec may be.
         warm: backends to load before the first task.
         path: where modules are imported from, as in the parent.
     """
@@ -51,7 +52,7 @@ class WorkerSetup:
     backends: tuple[BackendSpec, ...]
     vocabulary: Vocabulary
     options: Mapping[str, Mapping[str, Any]]
-    ignore: tuple[str, ...]
+    policy: Policy
     warm: tuple[str, ...]
     path: tuple[str, ...]
 
@@ -67,7 +68,7 @@ def start(descriptor: int) -> Service:
         setup: WorkerSetup = pickle.loads(data)
     sys.path[:] = setup.path
     host = PluginHost(autoload=False, plugins={"parent": _Registered(setup.backends)})
-    backends = LiveBackends(setup.vocabulary, host, setup.options, setup.ignore)
+    backends = LiveBackends(setup.vocabulary, host, setup.options, setup.policy)
     for name in setup.warm:
         _load(backends, name)
     return Service({}, lambda message: _compile(backends, message))

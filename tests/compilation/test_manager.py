@@ -24,7 +24,7 @@ from grammar_backends.compilation import (
 )
 from grammar_backends.contract import CompiledGrammar
 from grammar_backends.errors import BackendUnavailable, CompileError, GrammarError, SpecError, UnsupportedFeature
-from grammar_backends.selection import Policy
+from grammar_backends.selection import Limits, Policy
 from grammar_backends.statistics import EngineStatistics
 
 Choice = Callable[..., GrammarSpec]
@@ -531,7 +531,7 @@ def test_k5_what_kills_its_process_is_not_tried_with_the_next_backend(
 # What a compilation can do to its process
 
 HOSTILE = {
-    "hang": (FailureKind.TIMEOUT, "not done after 1 s"),
+    "hang": (FailureKind.TIMEOUT, "not done after 5 s"),
     "abort": (FailureKind.CRASH, "SIGABRT: toy engine: about to abort"),
     "quit": (FailureKind.CRASH, "exit status 3"),
     "eat": (FailureKind.MEMORY_LIMIT, "grew beyond 200 MB"),
@@ -557,7 +557,7 @@ def test_e5_e6_each_trouble_fails_its_own_ticket_while_all_others_finish_and_not
 ) -> None:
     before = (set(threading.enumerate()), set(os.listdir("/proc/self/fd")))
     memory = resident_megabytes()
-    manager = make_manager(isolation="process", backend=backend, compile_seconds=1.0, compile_megabytes=200.0)
+    manager = make_manager(isolation="process", backend=backend, compile_seconds=5.0, compile_megabytes=200.0)
     assert manager.wait_warm(120.0)
     troubles = {name: manager.submit(name, choice(name, "a")) for name in HOSTILE}
     others = [manager.submit("other", choice(f"b{n}")) for n in range(100)]
@@ -719,3 +719,15 @@ def test_e10_what_cannot_be_read_from_disk_is_removed_and_compiled(
     assert diary() == ["ab", "ab"]
     again = make_manager(isolation="thread", store=store).submit("a", choice("ab"))
     assert (isinstance(outcome_of(again), CompiledGrammar), again.provenance.source) == (True, "disk")
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_d9_limits_of_the_policy_hold_wherever_a_backend_compiles(
+    make_manager: Any, choice: Choice, isolation: str
+) -> None:
+    texts = [str(number) for number in range(60_000)]
+    refusing = make_manager(isolation=isolation, policy=Policy(limits=Limits(choices=2)))
+    failure = failure_of(refusing.submit("over", choice(*"abc")))
+    assert (failure.kind, "3" in failure.message) == (FailureKind.SPEC, True), failure
+    generous = make_manager(isolation=isolation, policy=Policy(limits=Limits(choices=len(texts))))
+    assert isinstance(outcome_of(generous.submit("more than usual", choice(*texts))), CompiledGrammar)
