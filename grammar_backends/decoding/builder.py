@@ -28,7 +28,7 @@ BUFFERS = 2
 """Steps whose masks can be in use at once (F15)."""
 
 ROWS_PER_THREAD = 64
-"""Rows that each thread must have: about a millisecond of filling, beside which handing it over costs little."""
+"""Rows that each thread must have: half a millisecond of filling or more, beside which handing it over costs little."""
 
 Drafts = Sequence[int] | DraftTree
 

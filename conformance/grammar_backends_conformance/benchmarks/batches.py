@@ -41,6 +41,9 @@ __all__ = ["main"]
 SHAPES = ((256, 0), (64, 4))
 """Requests, and drafts of each."""
 
+SWEPT = 1 << 26
+"""Bytes that are written before each turn: more than the caches hold."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -198,10 +201,12 @@ def measure(
     clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
     order = list(ways)
     among = random.Random(turns)
+    swept = np.zeros(SWEPT, np.uint8)
     for _ in range(turns):
-        among.shuffle(order)  # what comes second finds the rows that the first has written in the caches
+        among.shuffle(order)
         for name in order:
             way = ways[name]
+            swept += 1  # a model's step leaves nothing in the caches, and no way shall profit by another
             began = clock()
             way()
             times[name].append(clock() - began)
