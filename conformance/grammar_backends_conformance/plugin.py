@@ -26,4 +26,9 @@ def grammar_backends_register_commands() -> list[CommandSpec]:
             factory="grammar_backends_conformance.scaffold.command:new_plugin",
             description="Generate a plugin project that works and keeps the contract.",
         ),
+        CommandSpec(
+            name="probe",
+            factory="grammar_backends_conformance.probing.command:probe",
+            description="Measure what backends enforce, and derive their support data.",
+        ),
     ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarSpec, Vocabulary
+from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarKind, GrammarSpec, Vocabulary
 from grammar_backends.errors import (
     BackendUnavailable,
     CompileError,
@@ -24,6 +24,7 @@ from grammar_backends.selection.judgement import Plan, cost_of, findings_of, pla
 from grammar_backends.selection.lenience import check_ignorable
 from grammar_backends.selection.limits import Limits
 from grammar_backends.selection.loading import judging, shared_backend, shared_host
+from grammar_backends.selection.tables import table_of
 from grammar_backends.selection.validation import validate_spec
 
 __all__ = ["Policy", "Selection", "choose", "explain", "select_backend"]
@@ -181,26 +182,35 @@ def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Calla
     priced = _priced(spec, _candidates(spec, host, policy), policy)
     ignore = frozenset(policy.ignore)
     records, steps = [record for record, _ in priced], list[Step]()
+    warnings = _warnings(spec, records)
     for record, cost in priced:
         step = _judge(spec, record, cost)
         if policy.prefer == "speed" and step.verdict == "chosen":  # nobody after it is quicker, so that none is judged
             step = attempt(step)
             if step.verdict == "chosen":
                 rest = (Step(other.spec.name, "not tried", cost=price) for other, price in priced[len(steps) + 1 :])
-                return Trace(spec, (*steps, step, *rest))
+                return Trace(spec, (*steps, step, *rest), warnings)
         steps.append(step)
     for place in [*_places(steps, "chosen"), *_places(steps, "deferred")]:
         candidate = dataclasses.replace(steps[place], verdict="chosen", findings=())
         if _is_chosen(steps, place, attempt(candidate)):
-            return Trace(spec, tuple(steps))
+            return Trace(spec, tuple(steps), warnings)
     refused = _places(steps, "refused")
     for allowed in (frozenset[str](), ignore) if ignore else (frozenset[str](),):
         for place, plan in _by_cost(spec, allowed, [(place, records[place].spec) for place in refused]):
             cost = steps[place].cost
             candidate = Step(steps[place].backend, "chosen", (), plan.rewrites, plan.ignored, cost)
             if _is_chosen(steps, place, attempt(candidate)):
-                return Trace(spec, tuple(steps))
-    return Trace(spec, tuple(steps))
+                return Trace(spec, tuple(steps), warnings)
+    return Trace(spec, tuple(steps), warnings)
+
+
+def _warnings(spec: GrammarSpec, records: Sequence[BackendRecord]) -> tuple[str, ...]:
+    """What is to be said of candidates whose tables were measured on another version of their engine."""
+    if spec.kind not in (GrammarKind.JSON_SCHEMA, GrammarKind.STRUCTURAL_TAG):
+        return ()
+    tables = [table_of(record.spec) for record in records if record.state == "loaded"]
+    return tuple(table.warning for table in tables if table is not None and table.warning)
 
 
 def _by_cost(

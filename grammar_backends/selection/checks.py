@@ -28,14 +28,14 @@ Each is written once here for every engine. A table names those that apply to it
     open-names                 names of properties beyond printable         printable: only control characters in names
                                ASCII, quotes and backslashes in them,
                                in objects that are left open
-    pattern                    patterns                                     the settings for patterns, and
-                                                                            alone: not beside format and lengths
+    pattern                    patterns                                     the settings for patterns
     pattern-properties         patternProperties                            the settings for patterns, and
                                                                             closed: only in closed objects
                                                                             apart: not on names in properties
     prefix-items               booleans in prefixItems, shorter maxItems
     property-names             propertyNames                                the settings for patterns, and
-                                                                            allowed: keywords below it, one at a time
+                                                                            allowed: keywords below it (default: all),
+                                                                            one at a time
                                                                             not_beside: keywords it is lost beside
                                                                             closed: in closed objects too
     refs                       references that leave the schema             pointers_only: only #/... of the root
@@ -138,7 +138,7 @@ def _one_of(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _false_schema(view: View, settings: Settings) -> Iterator[Finding]:
     """Engines that refuse a schema for a `false` in it, though it only forbids one thing."""
-    if view.site.schema is False and view.site.keyword not in settings["allowed"]:
+    if view.site.schema is False and view.site.keyword not in settings.get("allowed", ()):
         yield view.finding(view.site.keyword, "the schema `false` is refused here")
 
 
@@ -234,10 +234,6 @@ def _pattern(view: View, settings: Settings) -> Iterator[Finding]:
     if not view.bits & STRING:
         return
     yield from _judged_pattern(view, "pattern", str(view.schema["pattern"]), settings)
-    if settings.get("alone"):
-        for keyword in ("format", "maxLength", "minLength"):
-            if keyword in view.schema and not asserts_nothing(view, keyword):
-                yield view.finding(keyword, f"{keyword} is not enforced beside pattern", "Say it in the pattern")
 
 
 def _is_short(step: float) -> bool:
@@ -311,7 +307,7 @@ def _property_names(view: View, settings: Settings) -> Iterator[Finding]:
     names = view.site.children.get(("propertyNames", None))
     if names is None or not view.bits & OBJECT or names.schema is True:
         return
-    for keyword in settings["not_beside"]:
+    for keyword in settings.get("not_beside", ()):
         if keyword in view.schema and not asserts_nothing(view, keyword):
             yield view.finding("propertyNames", f"propertyNames is not enforced beside {keyword}")
             return
@@ -322,7 +318,11 @@ def _property_names(view: View, settings: Settings) -> Iterator[Finding]:
     assertions = [
         key for key in inner.schema if key in ASSERTIONS and key != "type" and not asserts_nothing(inner, key)
     ]
-    if names.schema is False or len(assertions) > 1 or any(key not in settings["allowed"] for key in assertions):
+    if (
+        names.schema is False
+        or len(assertions) > 1
+        or any(key not in settings.get("allowed", assertions) for key in assertions)
+    ):
         yield view.finding("propertyNames", "only one simple constraint on the names is enforced")
     elif not inner.bits & STRING or (inner.bits & STRING != inner.bits and "type" in inner.schema):
         yield view.finding("propertyNames", "the type of names is not enforced")
@@ -394,9 +394,11 @@ def _counted_properties(view: View, settings: Settings) -> Iterator[Finding]:
     names = {name for keyword, name in view.site.children if keyword == "properties"}
     if names <= set(required_of(view.schema)):
         return
-    at_least_one = view.number("minProperties") == 1 and view.number("maxProperties") is None and _is_closed(view)
+    counts = (view.number("minProperties"), view.number("maxProperties"))
+    if {*counts} <= {None, 1} and _is_closed(view):
+        return
     for keyword in ("minProperties", "maxProperties"):
-        if view.number(keyword) is not None and not at_least_one:
+        if view.number(keyword) is not None:
             yield view.finding(keyword, f"{keyword} is not enforced beside optional properties")
             return
 

@@ -101,10 +101,12 @@ class Trace:
     Attributes:
         spec: what was asked for.
         steps: the candidates in the order in which they were considered.
+        warnings: engines of versions that were not measured, and what they are judged as (C3).
     """
 
     spec: GrammarSpec
     steps: tuple[Step, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> str | None:
@@ -131,6 +133,7 @@ class Trace:
 
     def __str__(self) -> str:
         lines = [f"{self.spec}: {self.chosen or 'no backend enforces it'}"]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
         for step in self.steps:
             lines.append(f"  {step.backend}: {step.verdict}" + (f" ({step.cost})" if step.cost else ""))
             lines += [f"    {finding}" for finding in step.findings]
@@ -145,6 +148,7 @@ class Trace:
             "key": self.spec.key,
             "chosen": self.chosen,
             "steps": [asdict(step) for step in self.steps],
+            "warnings": list(self.warnings),
             "first_choice": self._first_choice(),
         }
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import itertools
-import json
 from dataclasses import dataclass
 
 from grammar_backends.contract import JSON, BackendSpec, GrammarKind, GrammarSpec
 from grammar_backends.contract.backend import unsupported_kind
 from grammar_backends.contract.grammar_text import syntax_of
 from grammar_backends.contract.regex import translate
-from grammar_backends.errors import PluginError, UnsupportedFeature
+from grammar_backends.errors import UnsupportedFeature
 from grammar_backends.selection.findings import Finding, Rewrite
 from grammar_backends.selection.grammar_support import grammar_findings
 from grammar_backends.selection.lenience import without
 from grammar_backends.selection.rewrites import MAX_FINDINGS, rewrite
 from grammar_backends.selection.schema import put, walk_of
 from grammar_backends.selection.support import Judged, SchemaSupport
+from grammar_backends.selection.tables import table_of
 from grammar_backends.selection.tags import inner_specs
 
 __all__ = ["Plan", "cost_of", "findings_of", "plan_of"]
@@ -69,7 +68,7 @@ def _findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
 @functools.lru_cache(maxsize=16)
 def _judged(spec: GrammarSpec, backend: BackendSpec) -> tuple[Judged, ...]:
     """`SchemaSupport.judged`, kept for the rewrites that may follow, and no longer than these and a reader need."""
-    support = _schema_support(backend.capabilities.support)
+    support = _schema_support(backend)
     if support is None:
         return ()
     return tuple(itertools.islice(support.judged(walk_of(spec.text), spec.options), MAX_FINDINGS + 1))
@@ -91,7 +90,7 @@ def plan_of(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str] = fr
 
 
 def _schema_plan(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str]) -> Plan | None:
-    support = _schema_support(backend.capabilities.support)
+    support = _schema_support(backend)
     if support is None:
         return None
     found = rewrite(walk_of(spec.text), support, spec.options, _judged(spec, backend))
@@ -131,7 +130,7 @@ def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
     """Why another backend that enforces a spec is better than this one, which does too; None when it is not."""
     if spec.kind is not GrammarKind.JSON_SCHEMA:
         return None
-    support = _schema_support(backend.capabilities.support)
+    support = _schema_support(backend)
     return support.cost(walk_of(spec.text), spec.options) if support and support.costs else None
 
 
@@ -162,13 +161,6 @@ def _tag_findings(spec: GrammarSpec, backend: BackendSpec) -> list[Finding]:
     return found
 
 
-@functools.cache
-def _schema_support(resource: str | None) -> SchemaSupport | None:
-    if resource is None:
-        return None
-    package, _, name = resource.partition(":")
-    try:
-        data = json.loads(importlib.resources.files(package).joinpath(name).read_text("utf-8"))
-    except (OSError, ValueError, ModuleNotFoundError) as error:
-        raise PluginError(f"support data {resource} cannot be read: {error}") from error
-    return SchemaSupport.from_mapping(data)
+def _schema_support(backend: BackendSpec) -> SchemaSupport | None:
+    table = table_of(backend)
+    return table.support if table else None

@@ -43,7 +43,8 @@ class SchemaSupport:
         combinators: the combinators that are enforced, each with the assertions that may stand beside it; "*" is all.
         formats: the formats that are enforced.
         unknown_formats: a format outside the specification is taken for the annotation that it is.
-        noops: keywords that assert nothing here (`minLength: 0`) are harmless; False for an engine that refuses them.
+        noops: the keywords that are harmless where they assert nothing (`minLength: 0`); "*" is all. An engine refuses
+            the others even there, or is misled.
         checks: the named checks that apply, each with its settings.
         costs: the named costs that apply, each with its settings.
     """
@@ -55,7 +56,7 @@ class SchemaSupport:
     combinators: Mapping[str, frozenset[str]]
     formats: frozenset[str]
     unknown_formats: bool
-    noops: bool
+    noops: frozenset[str]
     checks: Mapping[str, Mapping[str, JSON]]
     costs: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
     _triggered: Mapping[str, Sequence[str]] = field(repr=False, compare=False, default_factory=dict)
@@ -86,7 +87,7 @@ class SchemaSupport:
                 combinators={name: frozenset(siblings) for name, siblings in data["combinators"].items()},
                 formats=frozenset(data["formats"]),
                 unknown_formats=data["unknown_formats"],
-                noops=data["noops"],
+                noops=frozenset(data["noops"]),
                 checks=checks,
                 costs=costs,
                 _triggered=triggered,
@@ -136,7 +137,7 @@ class SchemaSupport:
         for check, keyword, settings in self._reading(tuple(view.schema)):
             if check is not None:
                 yield from check(view, settings)
-            elif not (self.noops and asserts_nothing(view, keyword)):
+            elif not (self._is_harmless(keyword) and asserts_nothing(view, keyword)):
                 yield from self._keyword(view, keyword)
 
     def _reading(self, keywords: tuple[str, ...]) -> _Reading:
@@ -166,15 +167,21 @@ class SchemaSupport:
         group = GROUPS.get(keyword)
         if group is not None:
             names = _TYPE_NAMES[GROUP_BITS[group]]
-            return keyword != "format" and all(keyword in self.types.get(name, ()) for name in names)
+            listed = all(keyword in self.types.get(name, ()) for name in names)
+            return keyword != "format" and listed and self._is_harmless(keyword)
         if keyword in COMBINATORS:
             return "*" in self.combinators.get(keyword, ())
         return keyword in self.types["any"]
+
+    def _is_harmless(self, keyword: str) -> bool:
+        return keyword in self.noops or "*" in self.noops
 
     def _keyword(self, view: View, keyword: str) -> Iterator[Finding]:
         group = GROUPS.get(keyword)
         if group is not None:
             concerned = view.bits & GROUP_BITS[group]
+            if not concerned and not self._is_harmless(keyword):
+                yield view.finding(keyword, f"{keyword} is refused even where it says nothing", "Remove it")
             names = [name for name in _TYPE_NAMES[concerned] if keyword not in self.types.get(name, ())]
             if names and not (keyword == "format" and concerned):
                 yield view.finding(keyword, f"{keyword} is not enforced for type {' and '.join(names)}")

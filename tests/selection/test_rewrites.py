@@ -44,7 +44,7 @@ NOTHING = SchemaSupport.from_mapping(
         "versions": "",
         "formats": [],
         "unknown_formats": True,
-        "noops": True,
+        "noops": ["*"],
         "types": dict.fromkeys(("any", "string", "integer", "number", "array", "object"), ()),
         "combinators": {},
         "checks": {},
