@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -81,5 +82,20 @@ def work_at_once(directory: Path) -> None:
     report(store.evictions, check_all(store), store.damaged)
 
 
+def fill_disk(directory: Path) -> None:
+    """Write where no file may be longer than a page, for which Python ignores the signal that comes with it."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    store = ArtifactStore(directory)
+    small, large = KEYS[:2]
+    store.put(small, b"small")
+    kept = 0
+    for _ in range(10):
+        store.put(large, os.urandom(50_000))
+        kept += store.get(large) is not None
+    report(kept, int(store.get(small) == b"small"), len(list(directory.iterdir())))
+
+
+TASKS = (kill_writers, work_at_once, fill_disk)
+
 if __name__ == "__main__":
-    {"kill_writers": kill_writers, "work_at_once": work_at_once}[sys.argv[1]](Path(sys.argv[2]))
+    {task.__name__: task for task in TASKS}[sys.argv[1]](Path(sys.argv[2]))
