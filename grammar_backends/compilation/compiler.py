@@ -99,7 +99,11 @@ class Compiler:
         usable = {record.spec.name: record.spec for record in host.backends if record.state == "loaded"}
         options = {
             name: {
-                **({"compile_threads": limits.compile_threads} if spec.capabilities.compile_threads else {}),
+                **(
+                    {"compile_threads": limits.compile_threads}
+                    if "compile_threads" in (spec.capabilities.options or ())
+                    else {}
+                ),
                 **options.get(name, {}),
             }
             for name, spec in usable.items()

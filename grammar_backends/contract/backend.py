@@ -97,7 +97,8 @@ class Capabilities:
             speed then asks the backend last.
         safe_in_threads: kinds that the engine compiles, first mask included, without ever hanging, crashing or taking
             much memory, whatever the spec. All others are compiled in a process that can be killed (E6).
-        compile_threads: the engine has an option of this name: the threads inside one compilation (E2).
+        options: names of the options that the factory takes, others are refused (B14); None when it checks them itself.
+            `compile_threads`, the threads inside one compilation, is set by whoever counts threads (E2).
     """
 
     kinds: frozenset[GrammarKind]
@@ -113,7 +114,7 @@ class Capabilities:
     support: str | None = None
     costs: str | None = None
     safe_in_threads: frozenset[GrammarKind] = frozenset()
-    compile_threads: bool = False
+    options: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,10 +158,12 @@ class PluginHost:
         """Import a backend's factory and call it.
 
         Raises:
-            BackendUnavailable: as `backend`, or the factory could not be imported or failed (its error is the cause).
+            BackendUnavailable: as `backend`, or it has no such option, or its factory could not be imported or failed
+                (whose error is the cause).
             VocabularyError: the engine cannot work with this vocabulary.
         """
         spec = self.backend(name)
+        _check_options(spec, options or {})
         try:
             factory = load_attribute(spec.factory)
         except (Exception, SystemExit) as error:
@@ -255,6 +257,16 @@ def load_attribute(path: str) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part)
     return found
+
+
+def _check_options(spec: BackendSpec, options: Mapping[str, Any]) -> None:
+    known = spec.capabilities.options
+    for name in options:
+        if known is not None and name not in known:
+            raise BackendUnavailable(
+                f"backend {spec.name} has no option {name!r}{did_you_mean(name, known)}",
+                hint=f"Its options: {', '.join(sorted(known)) or 'none'}",
+            )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

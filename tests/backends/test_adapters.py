@@ -18,7 +18,7 @@ from grammar_backends import (
     select_backend,
 )
 from grammar_backends.contract.bitmask import _views
-from grammar_backends.errors import UnsupportedFeature
+from grammar_backends.errors import BackendUnavailable, UnsupportedFeature
 
 A, B = b"ab"
 
@@ -124,3 +124,17 @@ def test_b10_guidance_refuses_a_tag_that_names_a_control_token() -> None:
         with pytest.raises(UnsupportedFeature, match=f"control token <call>.* at /structures/0/{place}"):
             backend.check_spec(spec)
         assert select_backend(spec, vocabulary).backend.name == "xgrammar"
+
+
+def test_b14_limits_of_llguidance_are_options_of_its_backend() -> None:
+    schema = GrammarSpec.json_schema({"type": "object"})
+    load_backend("guidance", byte_vocabulary(), {"max_grammar_size": 100_000}).compile_grammar(schema)
+    narrow = load_backend("guidance", byte_vocabulary(), {"max_grammar_size": 5})
+    with pytest.raises(UnsupportedFeature, match="grammar size"):
+        narrow.compile_grammar(schema)
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance", "outlines", "lm-format-enforcer"])
+def test_b14_an_option_that_a_backend_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(BackendUnavailable, match="has no option 'max_gramar_size'"):
+        load_backend(name, byte_vocabulary(), {"max_gramar_size": 5})

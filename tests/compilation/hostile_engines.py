@@ -131,6 +131,6 @@ def grammar_backends_register_backends():
         _backend("late", "Late"),
         _backend("broken", "Broken"),
         _backend("closable", "Closable"),
-        _backend("threaded", "Threaded", compile_threads=True),
+        _backend("threaded", "Threaded", options=frozenset({"compile_threads", "diary", "fifo", "pid"})),
         _backend("aborts-at-start", "aborts_at_start"),
     ]

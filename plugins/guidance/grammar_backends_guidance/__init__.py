@@ -24,6 +24,18 @@ SAFE = frozenset({GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT, GrammarKind.
 """Measured on 1.9.1: of these it compiles whatever it takes within seconds, without the interpreter's lock, and refuses
 the rest. The first mask of a grammar, though, can be computed for ever, with that lock held: `start: /a+/ /a/`."""
 
+LIMITS = frozenset(
+    {
+        "initial_lexer_fuel",
+        "max_grammar_size",
+        "max_items_in_row",
+        "max_lexer_states",
+        "step_lexer_fuel",
+        "step_max_items",
+    }
+)
+"""llguidance's own bounds on what a grammar may cost it (B14)."""
+
 SPEC = BackendSpec(
     name="guidance",
     factory="grammar_backends_guidance.engine:GuidanceEngine",
@@ -41,6 +53,7 @@ SPEC = BackendSpec(
         support="grammar_backends_guidance:support.json",
         costs="grammar_backends_guidance:costs.json",
         safe_in_threads=SAFE,
+        options=LIMITS,
     ),
     priority=20,
     distribution="grammar-backends-guidance",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer, StructTag
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
 from grammar_backends.contract.grammar_text import ebnf_to_lark, lark_for, syntax_of
@@ -30,6 +30,10 @@ NOT_IMPLEMENTED = re.compile(
     re.IGNORECASE,
 )
 
+SLICES = [*LLTokenizer.json_slices(), "[a-zA-Z0-9]{1,10}", "[a-zA-Z0-9]+"]
+"""Sets of tokens that llguidance looks at as one where a grammar allows all of them: its own for the inside of JSON
+strings, and two for narrow patterns, which take a third off the slowest masks of MaskBench's schemas."""
+
 NO_TOKEN = "NoExtensionBias"
 """llguidance's word for a dead end."""
 
@@ -39,7 +43,7 @@ class GuidanceEngine:
 
     Args:
         vocabulary: any.
-        options: none are known.
+        options: llguidance's parser limits, by their names (B14).
     """
 
     version = importlib.metadata.version("llguidance")
@@ -48,10 +52,11 @@ class GuidanceEngine:
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
         self._vocabulary = vocabulary
         try:
-            self._tokenizer = LLTokenizer(_Tokens(vocabulary), eos_token=list(vocabulary.stop_ids))
+            self._tokenizer = LLTokenizer(_Tokens(vocabulary), eos_token=list(vocabulary.stop_ids), slices=SLICES)
         except Exception as error:
             raise VocabularyError(f"llguidance cannot use {vocabulary.name}: {error}") from error
 
+        self._limits = LLParserLimits(**options)
         # Compiling is so quick that checking is compiling; whoever then compiles the same spec gets it for nothing.
         self._compiled = functools.lru_cache(maxsize=32)(self._compile)
 
@@ -69,7 +74,7 @@ class GuidanceEngine:
             raise
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        pristine = LLMatcher(self._tokenizer, grammar, log_level=0)
+        pristine = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if pristine.is_error():
             raise _spec_error(spec, pristine.get_error())
         return GuidanceArtifact(pristine)

@@ -28,6 +28,7 @@ SPEC = BackendSpec(
         closed_objects=True,
         regex=DIALECT,
         support="grammar_backends_lm_format_enforcer:support.json",
+        options=frozenset(),
     ),
     priority=None,  # slow, and chosen only by name (C2.8)
     distribution="grammar-backends-lm-format-enforcer",

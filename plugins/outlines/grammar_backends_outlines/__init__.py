@@ -26,6 +26,7 @@ SPEC = BackendSpec(
         regex=DIALECT,
         support="grammar_backends_outlines:support.json",
         costs="grammar_backends_outlines:costs.json",
+        options=frozenset(),
     ),
     priority=30,
     distribution="grammar-backends-outlines",

@@ -37,7 +37,7 @@ SPEC = BackendSpec(
         grammar=GRAMMARS,
         support="grammar_backends_xgrammar:support.json",
         costs="grammar_backends_xgrammar:costs.json",
-        compile_threads=True,
+        options=frozenset({"compile_threads"}),
     ),
     priority=10,
     distribution="grammar-backends-xgrammar",
