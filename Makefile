@@ -11,7 +11,7 @@ CORPUS ?=
 STEPS ?= 1000000
 SEED ?= 1
 
-.PHONY: setup compare conformance test lint bench docs clean soak
+.PHONY: setup compare conformance probe test lint bench docs clean soak
 
 setup: $(STAMP)
 
@@ -29,6 +29,9 @@ compare: $(STAMP)
 conformance: $(STAMP)
 	$(BIN)/gb conformance run $(BACKENDS) --profile core --format table
 
+probe: $(STAMP)
+	$(BIN)/gb probe $(BACKENDS) --check --format table
+
 test: $(STAMP)
 	$(BIN)/python -m pytest
 
@@ -40,6 +43,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m grammar_backends_conformance.benchmarks.overhead $(if $(CORPUS),--corpus $(CORPUS))
+	$(BIN)/python -m grammar_backends_conformance.benchmarks.batches $(if $(CORPUS),--corpus $(CORPUS))
+	$(BIN)/python -m grammar_backends_conformance.benchmarks.compilation --check
+	$(BIN)/python -m grammar_backends_conformance.benchmarks.apply_masks --threads 1
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --quiet --strict
@@ -50,3 +56,5 @@ clean:
 soak: $(STAMP)
 	for name in $(or $(BACKEND),xgrammar guidance outlines lm-format-enforcer); do \
 		$(BIN)/python -m grammar_backends_conformance.laws.soak --backend $$name --steps $(STEPS) --seed $(SEED) || exit 1; done
+	$(BIN)/python -m grammar_backends_conformance.laws.batches.soak --steps $(STEPS) --seed $(SEED)
+	$(BIN)/python -m grammar_backends_conformance.benchmarks.compilation_soak
