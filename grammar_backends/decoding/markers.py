@@ -79,12 +79,14 @@ class MarkerSearch:
 
     Raises:
         ValueError: no markers, an empty one, or an id outside the vocabulary.
-        TypeError: an id is no integer.
+        TypeError: an id is no integer, or one text is given for the list of markers.
     """
 
     start = SearchPlace()
 
     def __init__(self, vocabulary: Vocabulary, markers: Iterable[Marker]) -> None:
+        if isinstance(markers, str):  # each of its characters would be a marker
+            raise TypeError(f"markers are a list, also if there is one: [{markers!r}]")
         self.vocabulary = vocabulary
         self.markers = tuple(as_marker(marker, vocabulary) for marker in markers)
         if not self.markers:
@@ -177,7 +179,7 @@ def as_marker(marker: Marker, vocabulary: Vocabulary) -> TokenMarker | TextMarke
             raise ValueError("a marker of text needs a character")
         return marker
     if not isinstance(marker, TokenMarker):
-        marker = TokenMarker((marker,) if isinstance(marker, int) else tuple(marker))
+        marker = TokenMarker(tuple(marker) if isinstance(marker, Iterable) else (marker,))
     tokens = tuple(map(index, marker.tokens))
     if not tokens:
         raise ValueError("a marker of tokens needs a token")

@@ -95,6 +95,7 @@ class ReasoningGate(Gate):
         self._budget = budget
         self._excluded = frozenset(self._checked(excluded_ids, "excluded ids"))
         self._constrains = constrain_reasoning
+        prompt = [*map(index, prompt)]  # what a tensor holds equals no id
         self._ends: MarkerSearch | _HostSearch
         begin: SearchPlace | int | None
         if isinstance(ends, HostEnd):
@@ -171,9 +172,11 @@ class ReasoningGate(Gate):
         return self._place is not None
 
     def _take_open(self, request_id: str, token: int) -> bool:
+        if self._place is None:  # reasoning ended with an earlier token of the block
+            return self._feed(request_id, token)
         if self._illegal(token, self._narrowed_to()) or not self._feed(request_id, token):
             return False
-        if self._place is not None and token not in self.stop_set:
+        if token not in self.stop_set:
             self._place, _ = self._follow(token)
         return True
 
@@ -193,7 +196,8 @@ class ReasoningGate(Gate):
             row.array[:] = self._row_of({forced})
 
     def _may_stop(self) -> bool:
-        return super()._may_stop() and (self._region is None or self._narrowed_to() is None)
+        forced = self._forced_token() if self._region is None else self._narrowed_to()
+        return forced is None and super()._may_stop()
 
     def fork(self: AnyReasoningGate) -> AnyReasoningGate:
         copy = super().fork()

@@ -9,6 +9,7 @@ from grammar_backends.contract import StructuredOutputGrammar
 from grammar_backends.contract.bitmask import BitmaskRow
 from grammar_backends.decoding.gate import Gate, set_bits
 from grammar_backends.decoding.markers import MarkerSearch, SearchPlace
+from grammar_backends.errors import SpecError
 
 __all__ = ["TriggerGate"]
 
@@ -35,8 +36,9 @@ class TriggerGate(Gate):
         must_open, stop_token_ids: as for `Gate`.
 
     Raises:
+        SpecError: the grammar refuses the trigger at the end of the prompt.
         ValueError: the bound or a stop id is outside the vocabulary, the bound or a token of a trigger is a stop token,
-            it is to rearm without a bound, or the grammar refuses the trigger at the end of the prompt.
+            or it is to rearm without a bound.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class TriggerGate(Gate):
         if match is None:
             return place, None
         if match.content is None or self._refuses(match.content):
-            raise ValueError(f"the grammar refuses the trigger at the end of the prompt, {match.marker}")
+            raise SpecError(f"the grammar refuses the trigger at the end of the prompt, {match.marker}")
         return place, match.content
 
     def _begin(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from grammar_backends import (
     CompiledGrammar,
@@ -69,6 +71,10 @@ def reasoning(backend: str = "xgrammar", **options: Any) -> Gate:
     return ReasoningGate(grammar(backend, **options), search("</think>", TokenMarker(tokens("go"))))
 
 
+def without_digits(backend: str = "xgrammar", **options: Any) -> Gate:
+    return ReasoningGate(grammar(backend, **options), search("</think>"), excluded_ids=tokens("012345678;"))
+
+
 def calls(backend: str = "xgrammar", **options: Any) -> Gate:
     triggers = search(TokenMarker(tokens("aab aab")), TextMarker("4", implicit=True), "<tool_call>")
     return TriggerGate(grammar(backend, **options), triggers, bound=UNCALL, rearm=True)
@@ -76,14 +82,16 @@ def calls(backend: str = "xgrammar", **options: Any) -> Gate:
 
 SESSIONS = [
     (reasoning, tokens("hm 12", UNTHINK, "120;07", EOS)),
+    (without_digits, tokens("hm", UNTHINK, "120;07", EOS)),
     (reasoning, tokens("gg", "go", "9", EOS)),
     (calls, tokens("a", "aab aaab aab", "5;1", UNCALL, "x", CALL, "12", UNCALL, "<tool_call", CALL, "1", UNCALL, EOS)),
     (calls, tokens("11", "4", "4;4", UNCALL, "4", UNCALL, "4")),
 ]
+SESSION_IDS = ["explicit", "excluded", "tokens", "regions", "implicit"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("make", "session"), SESSIONS, ids=["explicit", "tokens", "regions", "implicit"])
+@pytest.mark.parametrize(("make", "session"), SESSIONS, ids=SESSION_IDS)
 def test_a15_a_block_may_cross_any_boundary_at_any_offset_and_be_taken_back(
     backend: str, make: Any, session: list[int]
 ) -> None:
@@ -112,7 +120,7 @@ def test_a15_a_block_may_cross_any_boundary_at_any_offset_and_be_taken_back(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("make", "session"), SESSIONS, ids=["explicit", "tokens", "regions", "implicit"])
+@pytest.mark.parametrize(("make", "session"), SESSIONS, ids=SESSION_IDS)
 def test_f7_rows_of_drafts_that_cross_a_boundary_are_those_of_fresh_gates(
     backend: str, make: Any, session: list[int]
 ) -> None:
@@ -214,6 +222,19 @@ def test_f12_the_prompt_says_whether_reasoning_is_over() -> None:
         assert gate.is_open == is_open, prompt
         assert gate.opened_at == (0 if is_open else None)
     assert ReasoningGate(grammar(), ends, prompt=[UNTHINK, THINK]).is_open  # nobody said what a start is
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_f12_ids_may_be_those_of_arrays_and_tensors(kind: Any) -> None:
+    prompt, end = kind([THINK, 1, UNTHINK, 2]), np.int64(UNTHINK)
+    assert ReasoningGate(grammar(), search(end), prompt=prompt).is_open
+    assert TriggerGate(grammar(), search(end, TokenMarker(kind([CALL]))), prompt=prompt[:3]).is_open
+    assert ReasoningGate(grammar(), HostEnd(BYTE, lambda _, new: UNTHINK in new), prompt=prompt).is_open
+
+
+def test_j1_one_text_is_no_list_of_markers() -> None:
+    with pytest.raises(TypeError, match=re.escape("['</think>']")):
+        MarkerSearch(BYTE, "</think>")
 
 
 def test_f12_an_end_may_begin_in_the_prompt() -> None:
@@ -361,7 +382,11 @@ def test_j7_a_spent_budget_forces_the_terminator_token_by_token() -> None:
     assert row(gate) == tokens("123456789")
     gate.rollback(2)
     assert row(gate) == tokens(".")
-    assert row(ReasoningGate(grammar(), ends, budget=0)) == [UNTHINK]
+    for must_open in (True, False):  # the terminator comes before a stop token, too
+        spent = ReasoningGate(grammar(), ends, budget=0, must_open=must_open)
+        assert row(spent) == [UNTHINK]
+        assert not spent.is_accepting()
+        assert not spent.accept_tokens("r", [EOS])
 
 
 def test_j7_the_grammar_may_describe_the_reasoning_too() -> None:

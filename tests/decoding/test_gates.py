@@ -209,6 +209,7 @@ CONFIGS = [
     trigger("all in the prompt", TokenMarker((A, B), implicit=True), prompt=(A, B, A, B), bound=UNCALL, rearm=True),
     reasoning("one end", TokenMarker((UNTHINK,))),
     reasoning("may stop", TokenMarker((A, A, B)), must_open=False),
+    reasoning("may stop, budget", TokenMarker((A, B)), must_open=False, budget=2, excluded_ids=[SPACE, A]),
     reasoning("over in the prompt", TokenMarker((UNTHINK,)), prompt=(THINK, A, UNTHINK, A)),
     reasoning("implicit ends", TokenMarker((UNTHINK,)), TokenMarker((A,), implicit=True), TokenMarker((SPACE,), True)),
     reasoning("budget", TokenMarker((A, A, B)), budget=4, excluded_ids=[THINK, B]),
