@@ -129,7 +129,7 @@ def apply_token_bitmask(
             a logits row listed twice there (`RowMapping`). The logits are unchanged.
     """
     is_plain = rows is None and d2t is None and vocab_size is None and column_offset == 0 and tail == "mask"
-    if is_plain and logits.is_cpu and apply_at_once(logits, bitmask, indices):
+    if is_plain and apply_at_once(logits, bitmask, indices):
         return
     call = prepare(
         logits,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from grammar_backends.errors import BitmaskError
-from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, integers, to_device
+from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, integer, integers, to_device
 
 __all__ = ["Arguments", "Call", "Tail", "packed_arguments", "prepare", "resolve_rows"]
 
@@ -118,6 +118,10 @@ def prepare(
     Raises:
         BitmaskError: as `apply_token_bitmask`.
     """
+    for name, tensor in ("logits", logits), ("bitmask", bitmask):
+        if not isinstance(tensor, torch.Tensor):
+            hint = "torch.from_numpy takes an array as it is" if isinstance(tensor, np.ndarray) else None
+            raise BitmaskError(f"{name} must be a torch tensor, not {type(tensor).__name__}", hint=hint)
     if logits.dim() == 1:
         logits = logits.unsqueeze(0)
     if bitmask.dim() == 1:
@@ -125,21 +129,20 @@ def prepare(
     _check_tensors(logits, bitmask)
     mask_bits = bitmask.shape[1] * 32
     if vocab_size is not None:
-        if vocab_size < 0:
-            raise BitmaskError(f"a vocabulary does not have {vocab_size} tokens")
-        mask_bits = min(mask_bits, vocab_size)
+        mask_bits = min(mask_bits, integer(vocab_size, "vocab_size", 0))
     if tail not in ("mask", "keep"):
         raise BitmaskError(f"the tail is 'mask' or 'keep', not {tail!r}")
-    if not 0 <= column_offset < LIMIT - logits.shape[1]:
-        raise BitmaskError(
-            f"a column offset is 0 or more and the columns end below 2**30, which is not so with {column_offset}"
-        )
+    column_offset = integer(column_offset, "column_offset", 0)
+    if column_offset >= LIMIT - logits.shape[1]:
+        raise BitmaskError(f"the columns must end below 2**30, which is not so with column_offset {column_offset}")
     if indices is not None:
         if rows is not None:
             raise BitmaskError("rows are mapped twice, by indices and by a RowMapping", hint="Pass one of them")
         rows = RowMapping.by_index(indices)
     elif rows is None:
         rows = ONE_TO_ONE
+    elif not isinstance(rows, RowMapping):
+        raise BitmaskError(f"rows must be a RowMapping, not {type(rows).__name__}", hint="indices takes row numbers")
     jobs = rows.jobs(bitmask.shape[0])
     _check_sizes(rows, jobs, logits, bitmask)
     if d2t is not None:

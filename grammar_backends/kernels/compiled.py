@@ -17,7 +17,7 @@ import torch
 
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels.call import LAYOUT, LIMIT, MINUS_INFINITY, NOT_GIVEN, Call, packed_arguments
-from grammar_backends.kernels.mapping import Integers
+from grammar_backends.kernels.mapping import Integers, are_bools
 
 __all__ = ["apply_at_once", "apply_compiled", "why_not_compiled"]
 
@@ -58,13 +58,15 @@ class Library:
         self._apply[size >= LONG](packed_arguments(call), threads or torch.get_num_threads(), vector_bytes)
 
     def apply_at_once(self, logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | None) -> bool:
-        """Apply to logits in host memory what is plainly right, in a fraction of the time that a `Call` takes to make.
+        """Apply, in host memory, what is plainly right, in a fraction of the time that a `Call` takes to make.
 
         Returns:
             Whether it was plainly right. If not, nothing was done: `prepare` is to say what is wrong, if anything.
         """
+        if not (isinstance(logits, torch.Tensor) and isinstance(bitmask, torch.Tensor)):
+            return False
         minus_infinity = MINUS_INFINITY.get(logits.dtype)
-        if minus_infinity is None or bitmask.dtype is not torch.int32 or not bitmask.is_cpu:
+        if minus_infinity is None or bitmask.dtype is not torch.int32 or not (logits.is_cpu and bitmask.is_cpu):
             return False
         shape, mask_shape, strides = logits.shape, bitmask.shape, logits.stride()
         if len(shape) != 2 or len(mask_shape) != 2 or 0 in strides or 0 in shape or 0 in mask_shape:
@@ -97,7 +99,7 @@ def _index_memory(indices: Integers) -> tuple[int, int, object]:
     if isinstance(indices, torch.Tensor):
         if indices.dtype is torch.int32 and indices.is_cpu and indices.dim() == 1 and indices.is_contiguous():
             return indices.data_ptr(), indices.shape[0], indices
-    elif isinstance(indices, (list, tuple, range)):
+    elif isinstance(indices, (list, tuple, range)) and not are_bools(indices):
         try:
             entries = array("i", indices)
         except (TypeError, OverflowError):

@@ -10,6 +10,7 @@ import contextlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from grammar_backends.errors import BitmaskError
 
-__all__ = ["Integers", "RowMapping", "flags", "integers", "to_device"]
+__all__ = ["Integers", "RowMapping", "flags", "integer", "integers", "to_device"]
 
 Integers: TypeAlias = "Sequence[int] | NDArray[Any] | torch.Tensor"
 """Integers in one dimension. A contiguous int32 tensor is held as it is; everything else is copied into one."""
@@ -98,9 +99,7 @@ class RowMapping:
         Raises:
             BitmaskError: as `by_index`; a negative step.
         """
-        if step < 0:
-            raise BitmaskError(f"a step is 0 or more, not {step}")
-        return cls._of(first_rows=first_rows, step=step, mask_rows=mask_rows, enabled=enabled)
+        return cls._of(first_rows=first_rows, step=integer(step, "step", 0), mask_rows=mask_rows, enabled=enabled)
 
     @classmethod
     def by_slot(
@@ -122,12 +121,10 @@ class RowMapping:
         Raises:
             BitmaskError: as `by_index`; fewer than one position per request.
         """
-        if positions_per_request < 1:
-            raise BitmaskError(f"a request has at least one position, not {positions_per_request}")
         return cls._of(
             slots=slots,
             first_rows=first_rows,
-            positions_per_request=positions_per_request,
+            positions_per_request=integer(positions_per_request, "positions_per_request", 1),
             mask_rows=mask_rows,
             enabled=enabled,
         )
@@ -173,12 +170,29 @@ class RowMapping:
         return mask_rows
 
 
+def integer(value: int, name: str, least: int) -> int:
+    """The value as an int.
+
+    Raises:
+        BitmaskError: it is no integer, less than `least`, or exceeds 32 bits.
+    """
+    try:
+        number = index(value)
+    except TypeError as error:
+        raise BitmaskError(f"{name} must be an integer, not {value!r}") from error
+    if not least <= number <= INT32.max:
+        raise BitmaskError(f"{name} must be {least} to {INT32.max}, not {number}")
+    return number
+
+
 def integers(values: Integers, name: str) -> torch.Tensor:
     """The values as a contiguous int32 tensor in one dimension, itself if it is one.
 
     Raises:
         BitmaskError: they are no integers in one dimension, or (in host memory) exceed 32 bits.
     """
+    if are_bools(values):
+        raise BitmaskError(f"{name} must be integers, not bool")
     tensor = _tensor(values, name)
     if tensor.dtype == torch.int32:
         return tensor.contiguous()
@@ -201,6 +215,11 @@ def flags(values: Integers) -> torch.Tensor:
     return (tensor if tensor.dtype == torch.bool else tensor.ne(0)).contiguous()
 
 
+def are_bools(values: Integers) -> bool:
+    """Whether it is a list of what Python takes for the integers 0 and 1, by its first entry."""
+    return isinstance(values, (list, tuple)) and bool(values) and isinstance(values[0], bool)
+
+
 def _tensor(values: Integers, name: str) -> torch.Tensor:
     try:
         if isinstance(values, torch.Tensor):
@@ -208,6 +227,8 @@ def _tensor(values: Integers, name: str) -> torch.Tensor:
         elif isinstance(values, np.ndarray):
             tensor = torch.from_numpy(np.ascontiguousarray(values))
         else:
+            if isinstance(values, (bytes, bytearray)):
+                values = list(values)  # an array would take them for its memory
             entries = array("i", values)  # refuses what is no integer, and is several times as fast as torch
             tensor = torch.frombuffer(entries, dtype=torch.int32) if entries else torch.empty(0, dtype=torch.int32)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:

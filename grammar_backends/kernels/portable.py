@@ -46,9 +46,12 @@ def _masked_columns(call: Call, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return masked
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]  # whether torch types it depends on its version
+@torch.inference_mode()  # type: ignore[untyped-decorator, unused-ignore]  # whether torch types it depends on its version
 def apply_by_torch(call: Call) -> None:
-    """Unpack all mask rows, for as many columns at once as fit; never waits for the device."""
+    """Unpack all mask rows, for as many columns at once as fit; never waits for the device.
+
+    Logits that were made in inference mode can be changed in it alone, and others in it as well.
+    """
     row_count, columns = call.logits.shape
     words, hit_rows = call.bitmask, None
     if not (call.rows.is_one_to_one and call.jobs == row_count):

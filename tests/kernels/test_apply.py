@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ import torch
 from grammar_backends.contract import pack_ids
 from grammar_backends.errors import BitmaskError
 from grammar_backends.kernels import apply_token_bitmask
+from grammar_backends.kernels.apply import available_implementations
+from grammar_backends.kernels.call import prepare
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WIDTHS = ((100, 100), (97, 128), (129, 100), (64, 64), (31, 33), (200, 32), (5, 500), (1, 1))
@@ -122,9 +125,19 @@ def test_f2_a_mask_of_ones_changes_no_covered_column() -> None:
     assert torch.equal(logits, before)
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_h6_logits_may_come_from_inference_mode_and_from_training(inference: bool) -> None:
+    for implementation in available_implementations():
+        with torch.inference_mode(inference):
+            logits = random_logits(3, 70).to(implementation.device)
+        logits.requires_grad_(not inference)
+        implementation.run(prepare(logits, torch.zeros((3, 3), dtype=torch.int32, device=implementation.device)))
+        assert torch.isneginf(logits.detach()).all(), implementation.name
+
+
 def test_h7_misuse_raises_and_leaves_the_logits_alone() -> None:
     logits, bitmask = random_logits(3, 70), random_bitmask(3, 70)
-    wrong: list[tuple[torch.Tensor, torch.Tensor, Sequence[int] | torch.Tensor | None]] = [
+    wrong: list[tuple[Any, Any, Sequence[int] | torch.Tensor | None]] = [
         (logits, bitmask[:2], None),
         (logits, bitmask, [0, 1]),
         (logits, bitmask, [0, 1, 1]),
@@ -137,6 +150,8 @@ def test_h7_misuse_raises_and_leaves_the_logits_alone() -> None:
         (logits[None], bitmask, None),
         (logits, bitmask[None], None),
         (logits.to("meta"), bitmask, None),
+        (logits.numpy(), bitmask, None),
+        (logits, bitmask.numpy(), None),
     ]
     before = logits.clone()
     for given, mask, rows in wrong:

@@ -122,9 +122,14 @@ def test_g7_draft_ids_are_looked_up_at_the_target_ids_that_d2t_leads_to() -> Non
         (3, 4, {"rows": RowMapping.by_step([0, -1, 2])}),
         (3, 4, {"rows": RowMapping.by_slot([0, 1, 8], [0, 2, 4], 4)}),
         (3, 3, {"indices": [0, 1, 2], "rows": RowMapping()}),
+        (3, 3, {"rows": [0, 1, 2]}),
+        (2, 2, {"indices": [True, False]}),
+        (2, 2, {"indices": (True, False)}),
         (3, 3, {"tail": "drop"}),
         (3, 3, {"vocab_size": -1}),
+        (3, 3, {"vocab_size": 1.5}),
         (3, 3, {"column_offset": -1}),
+        (3, 3, {"column_offset": 1.5}),
         (3, 3, {"column_offset": 2**31 - 1}),
         (3, 3, {"d2t": [[0]]}),
         (3, 3, {"d2t": [0.5]}),
@@ -141,14 +146,28 @@ def test_h8_a_mapping_that_cannot_be_raises_and_changes_nothing(masks: int, rows
 def test_h3_arrays_that_do_not_fit_each_other_make_no_mapping() -> None:
     with pytest.raises(BitmaskError, match=r"logits_rows \(2\), mask_rows \(3\)"):
         RowMapping.by_index([0, 1], mask_rows=[0, 1, 2])
-    with pytest.raises(BitmaskError, match="a step is 0 or more"):
+    with pytest.raises(BitmaskError, match="step must be 0 to 2147483647, not -1"):
         RowMapping.by_step([0], -1)
-    with pytest.raises(BitmaskError, match="at least one position"):
+    with pytest.raises(BitmaskError, match="positions_per_request must be 1 to"):
         RowMapping.by_slot([0], [0, 1], 0)
-    with pytest.raises(BitmaskError, match="must be integers"):
-        RowMapping.by_index([0.5])  # type: ignore[list-item]  # what a caller may get wrong
+    for first_row in (0.5, True):
+        with pytest.raises(BitmaskError, match="must be integers"):
+            RowMapping.by_index([first_row, 1])  # type: ignore[list-item]  # what a caller may get wrong
     with pytest.raises(BitmaskError, match="one dimension"):
         RowMapping.by_index(torch.zeros((2, 2), dtype=torch.int32))
+
+
+@pytest.mark.parametrize("number", [2**31, 1.5, None])
+def test_h3_a_step_and_a_number_of_positions_are_integers_of_32_bits(number: Any) -> None:
+    for make in (lambda: RowMapping.by_step([0], number), lambda: RowMapping.by_slot([0], [0, 1], number)):
+        with pytest.raises(BitmaskError, match=r"(step|positions_per_request) must be"):
+            make()
+    assert RowMapping.by_step([0], np.int64(3)).step == 3  # type: ignore[arg-type]  # an integer all the same
+
+
+def test_h3_bytes_are_the_numbers_that_python_takes_them_for() -> None:
+    assert RowMapping.by_index(bytes([3, 0, 1, 2])).arrays["logits_rows"].tolist() == [3, 0, 1, 2]
+    assert RowMapping.by_index(enabled=bytearray([1, 0, 2, 0])).arrays["enabled"].tolist() == [True, False] * 2
 
 
 def test_h5_logits_that_share_memory_are_refused() -> None:
