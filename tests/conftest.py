@@ -1,5 +1,5 @@
 """What several folders of tests use: toy backends for processes of their own (folders with a plugin's metadata, put on
-the path), and a reader of HTML pages."""
+the path), laws of the suite as assertions, and a reader of HTML pages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from grammar_backends_conformance.laws import Lab, Law, Unsupported, Violation
 
 TOYS = [Path(__file__).parent / name / "toys" for name in ("comparison", "conformance")]
 
@@ -35,7 +37,7 @@ def run_module() -> RunModule:
     """Runs ``python -m MODULE`` with the toys installed."""
 
     def run(
-        module: str, *args: str | Path, timeout: float = 60.0, cwd: Path | None = None, **variables: str
+        module: str, *args: str | Path, timeout: float = 300.0, cwd: Path | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", module, *map(str, args)]
         env = toy_environment(**variables)
@@ -94,3 +96,21 @@ class Elements(html.parser.HTMLParser):
 def elements_of() -> type[Elements]:
     """Reads a page."""
     return Elements
+
+
+@pytest.fixture(scope="session")
+def assert_law() -> Callable[[Law, Lab], None]:
+    """Fails with the evidence where a law does not hold; a law of the core holds for every backend."""
+
+    def check(law: Law, lab: Lab) -> None:
+        for sample in lab.samples if law.per_sample else [None]:
+            try:
+                law.check(lab, *([sample] if sample else []))
+            except Violation as violation:
+                facts = [f"{violation.spec}", f"expected {violation.expected!r}", f"got {violation.got!r}"]
+                pytest.fail("\n".join([violation.message, *facts, *violation.calls]), pytrace=False)
+            except Unsupported:
+                if law.profile == "core":
+                    raise
+
+    return check

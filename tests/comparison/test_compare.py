@@ -193,7 +193,7 @@ def test_an_interruption_kills_the_workers_and_writes_what_there_is(
     while "1 of 3 done" not in (line := process.stderr.readline()):
         assert line, "it ended before its first result"
     process.send_signal(signal_)
-    stderr = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=300)[1]
     assert process.returncode == 2
     assert "the results so far were written" in stderr
     results = read(tmp_path / "out")

@@ -227,7 +227,7 @@ def test_an_interruption_is_exit_code_2_and_leaves_what_there_is(
     while "1 of 2 done" not in (line := process.stderr.readline()):
         assert line, "it ended before its first result"
     process.send_signal(signal_)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 2
     report = SuiteReport.read(out)
     assert not report.complete

@@ -15,9 +15,11 @@ def code_blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_readme_example_runs() -> None:
-    (example,) = code_blocks(ROOT / "README.md", "python")
-    exec(compile(example, "README.md", "exec"), {})
+@pytest.mark.parametrize("number", [0, 1])
+def test_readme_examples_run(number: int) -> None:
+    examples = code_blocks(ROOT / "README.md", "python")
+    assert len(examples) == 2
+    exec(compile(examples[number], "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from grammar_backends import GrammarOptions, GrammarSpec, PluginHost, Vocabulary, load_backend, load_vocabulary
+from grammar_backends import GrammarOptions, GrammarSpec, PluginHost, Vocabulary, load_backend
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, CompiledGrammar, GrammarKind
 from grammar_backends.errors import BackendUnavailable, SpecError, UnsupportedFeature
-from grammar_backends.plugins import default_host, hookimpl
+from grammar_backends.plugins import hookimpl
 from grammar_backends.selection import Policy, explain, select_backend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,16 +21,6 @@ FEATURES = ROOT.parent / "shared" / "cases" / "json_features.jsonl"
 CLOSED = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
 OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}}
 UNIQUE = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
-
-
-@pytest.fixture(scope="module")
-def host() -> PluginHost:
-    return default_host()
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return load_vocabulary("byte")
 
 
 def verdicts(schema: Any, host: PluginHost, **options: Any) -> dict[str, str]:

@@ -18,10 +18,8 @@ from grammar_backends import (
     GrammarSpec,
     PluginHost,
     Vocabulary,
-    default_host,
     explain,
     load_backend,
-    load_vocabulary,
     select_backend,
     validate_spec,
 )
@@ -32,16 +30,6 @@ from grammar_backends.selection import Limits, Policy
 Make = Callable[[], Any]
 TAG = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]}
 BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
-
-
-@pytest.fixture(scope="module")
-def host() -> PluginHost:
-    return default_host()
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return load_vocabulary("byte")
 
 
 def refusal(make: Make) -> SpecError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from grammar_backends import GrammarSpec, PluginHost, Vocabulary, default_host, load_vocabulary
+from grammar_backends import GrammarSpec, PluginHost, Vocabulary
 from grammar_backends.contract import API_VERSION, BackendSpec, Capabilities, GrammarKind
 from grammar_backends.errors import BackendUnavailable, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends.plugins import hookimpl
@@ -19,16 +19,6 @@ CLOSED = GrammarSpec.json_schema(
 FORMATTED = GrammarSpec.json_schema({"type": "string", "format": "date"})
 """Only guidance enforces it."""
 CHOICE = GrammarSpec.choice(["yes", "no"])
-
-
-@pytest.fixture(scope="module")
-def host() -> PluginHost:
-    return default_host()
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return load_vocabulary("byte")
 
 
 def test_c2_4_several_backends_live_side_by_side(host: PluginHost, vocabulary: Vocabulary) -> None:

@@ -55,16 +55,6 @@ INTEGER: dict[str, Any] = {"type": "integer"}
 OTHERS = ["null", "boolean", "number", "string", "array"]
 
 
-@pytest.fixture(scope="module")
-def host() -> PluginHost:
-    return default_host()
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return load_vocabulary("byte")
-
-
 def accepts(compiled: CompiledGrammar, document: Any) -> bool:
     grammar = compiled.new_grammar()
     tokens = compiled.backend.vocabulary.encode(json.dumps(document, ensure_ascii=False))
