@@ -6,6 +6,7 @@ requests sample, when the masks are needed and how they reach the device is the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -127,8 +128,8 @@ class BitmaskBuilder:
         self._num_draft_tokens = num_draft_tokens
         self._bonus_row = bonus_row
         self._fixed = layout == "fixed"
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._threads = threads
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None  # and the process whose threads it has
         self._turn = 0
         self._last_ids: tuple[str, ...] = ()
         tensor = allocate_bitmask(BUFFERS * max_num_seqs * self.stride, vocabulary.width)
@@ -150,9 +151,10 @@ class BitmaskBuilder:
                 written then, and no grammar touched.
             BitmaskError: a grammar of another vocabulary; likewise.
         """
-        step = self._plan(requests)
+        step = self._plan([*requests])
         groups = by_filler(step.grammars)
         self._check_words(step, groups)
+        self._turn = (self._turn + 1) % BUFFERS  # now that nothing is refused: the last step but one goes
         base, states = step.base, self._canvas.states
         states[base : base + step.num_rows] = bytes(step.num_rows)
         self._fill(step, groups)
@@ -176,7 +178,6 @@ class BitmaskBuilder:
         any_drafts = any(map(len, drafts))
         self._check(ids, drafts, any_drafts)
         counts = [len(each) + self._bonus_row for each in drafts] if any_drafts else [int(self._bonus_row)] * len(ids)
-        self._turn = (self._turn + 1) % BUFFERS
         base = self._turn * self._max_num_seqs * self.stride
         offsets: Sequence[int]
         firsts: Sequence[int]
@@ -217,14 +218,17 @@ class BitmaskBuilder:
             kept = [place for place, id_ in enumerate(step.ids) if step.counts[place] and id_ not in step.errors]
             groups = by_filler(step.grammars, kept)
         threads = min(self._threads, step.num_rows // ROWS_PER_THREAD)
-        if self._pool is None or threads < 2:
+        if threads < 2:
             self._fill_groups(step, groups)
             return
+        if self._pool is None or self._pool[0] != os.getpid():  # a fork takes no threads along
+            self._pool = os.getpid(), ThreadPoolExecutor(self._threads)
+        pool = self._pool[1]
         parts = [
             [(filler, members[part::threads], matchers[part::threads]) for filler, members, matchers in groups]
             for part in range(threads)
         ]
-        for done in [self._pool.submit(self._fill_groups, step, part) for part in parts]:
+        for done in [pool.submit(self._fill_groups, step, part) for part in parts]:
             done.result()
 
     def _refuse_beyond_rollback(self, step: _Step) -> bool:

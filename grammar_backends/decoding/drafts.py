@@ -5,8 +5,10 @@ Also verification one position after the other, for hosts that sample so (G9).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from enum import Enum
+from operator import index
 from typing import NamedTuple
 
 from grammar_backends.contract import BitmaskTensor, StructuredOutputGrammar
@@ -59,7 +61,7 @@ def trim_drafts(
         limit: how many drafts were scheduled; those beyond are left out first, and not counted.
         made_at: `num_accepted` of the grammar when the drafts were made; drafts of another step are all invalid (G4).
     """
-    proposed = _before_padding(drafts if limit is None else drafts[:limit])
+    proposed = _before_padding(drafts if limit is None else drafts[: max(limit, 0)])
     if grammar is None:
         return TrimmedDrafts(proposed, len(proposed), 0)
     if made_at is not None and made_at != grammar.num_accepted:
@@ -70,10 +72,7 @@ def trim_drafts(
 
 
 def _before_padding(tokens: Sequence[int]) -> list[int]:
-    for place, token in enumerate(tokens):
-        if token < 0:
-            return list(tokens[:place])
-    return list(tokens)
+    return list(itertools.takewhile(lambda token: token >= 0, map(index, tokens)))
 
 
 class CommitReason(Enum):
@@ -176,6 +175,8 @@ def verify_in_sequence(
         num_kept, reason = commit_tokens(grammar, request_id, [token])
         if num_kept:
             committed.append(token)
+        elif reason is CommitReason.ALL:  # to a commit a negative token is padding
+            reason = CommitReason.ILLEGAL
         if reason is not CommitReason.ALL or position == len(drafts) or token != drafts[position]:
             return committed, reason
     raise AssertionError("the position behind the last draft returns")

@@ -113,7 +113,7 @@ class JumpForward:
         """Up to `most` forced tokens to propose as drafts (I5): always legal, and verified like other drafts, so that
         the distribution of the output stays the model's. One is worth it; nothing is replaced."""
         jump = self._find(grammar, output, min_tokens=1)
-        return [] if jump.num_replaced else list(jump.tokens[:most])
+        return [] if jump.num_replaced else list(jump.tokens[: max(most, 0)])
 
     def _find(self, grammar: StructuredOutputGrammar, output: Sequence[int], min_tokens: int) -> Jump:
         if not self.policy.enabled or not self.vocabulary.canonical:

@@ -166,7 +166,7 @@ class DecodeLoop:
     def _commit(self, each: _Running, sampled: list[int]) -> None:
         """Request and grammar advance by the same tokens (G5)."""
         request = each.request
-        sampled = sampled[: request.max_tokens - len(request.output)]
+        sampled = sampled[: max(request.max_tokens - len(request.output), 0)]
         num_kept, reason = self._advance(each, sampled)
         request.output += sampled[:num_kept]
         if reason is CommitReason.TERMINATED:
@@ -175,7 +175,7 @@ class DecodeLoop:
             error = None if each.grammar is None else each.grammar.error
             request.finish_reason = "error"
             request.error = error or GrammarError("a token was sampled against its row")
-        elif len(request.output) == request.max_tokens:
+        elif len(request.output) >= request.max_tokens:
             request.finish_reason = "length"
 
     def _advance(self, each: _Running, sampled: list[int]) -> Commit:

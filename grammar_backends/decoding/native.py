@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from grammar_backends.contract import BatchFiller, Matcher, Vocabulary, pack_ids
 from grammar_backends.decoding.batch import empty_rows, fill_together
 from grammar_backends.decoding.canvas import Canvas
@@ -131,6 +133,8 @@ class NativeRows:
     def _texts_before(self, drafts: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
         """Each list of drafts before the first that is a stop token or none at all."""
         tokens = set().union(*drafts)
+        if not all(issubclass(kind, (int, np.integer)) for kind in set(map(type, tokens))):
+            raise TypeError("a tensor's entries equal no stop token; the long way takes them, and says what is none")
         if self._stops.isdisjoint(tokens) and min(tokens) >= 0 and max(tokens) < self._size:
             return drafts
         return [list(itertools.takewhile(self._is_text, each)) for each in drafts]

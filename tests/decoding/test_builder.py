@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -182,6 +185,57 @@ def test_f15_a_step_stays_as_it_is_while_the_next_one_is_built() -> None:
     assert not first.bitmask.flags.owndata
     reused.build([MaskRequest("a", None, ids("-"))])
     assert shown(first.bitmask) == ["*", "*"]
+
+
+def test_f15_a_step_that_is_refused_takes_no_memory_of_an_earlier_one() -> None:
+    other = load_backend("xgrammar", Vocabulary.from_bytes([b"a", b"<eos>"], [1], [1], width=40)).compile_grammar(SPEC)
+    used = builder(1)
+    first = used.build([MaskRequest("a", grammar("xgrammar"), ids("a"))])
+    with pytest.raises(BitmaskError):
+        used.build([MaskRequest("a", grammar("xgrammar")), MaskRequest("b", other.new_grammar())])
+    used.build([MaskRequest("a", None, ids("-"))])
+    assert shown(first.bitmask) == ["a", "b"]
+
+
+FORK = """
+import os
+from grammar_backends import BitmaskBuilder, GrammarSpec, MaskRequest, load_backend, load_vocabulary
+vocabulary = load_vocabulary("byte")
+compiled = load_backend("xgrammar", vocabulary).compile_grammar(GrammarSpec.regex("ab"))
+builder = BitmaskBuilder(vocabulary, 200, threads=2)
+requests = [MaskRequest(str(number), compiled.new_grammar()) for number in range(200)]
+before = builder.build(requests)
+if not os.fork():
+    os._exit(0 if (builder.build(requests).bitmask == before.bitmask).all() else 9)
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_f14_a_fork_fills_by_threads_of_its_own() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance"])
+@pytest.mark.parametrize("kind", [np.array, np.uint16, torch.tensor, lambda values: [torch.tensor(v) for v in values]])
+def test_f7_drafts_may_be_those_of_arrays_and_tensors(name: str, kind: Any) -> None:
+    used = builder(4, terminated="all")
+    expected = used.build([MaskRequest("a", grammar(name), ids("ab$b"))])
+    requests = [MaskRequest("a", grammar(name), kind(ids("ab$b"))), MaskRequest("b", None, samples=False)]
+    found = used.build(requests)
+    assert used.build(iter(requests)).descriptor == found.descriptor  # type: ignore[arg-type]  # and not nothing at all
+    assert found.descriptor == expected.descriptor
+    assert np.array_equal(found.bitmask, expected.bitmask)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_f18_drafts_that_are_no_tokens_fail_their_request_alone(name: str) -> None:
+    for drafts in ([ord("a"), 98.0], [ord("a"), None], [float("nan")], "ab", [[97]], [np.bool_(True)]):
+        each = grammar(name)
+        found = builder(2).build([MaskRequest("a", each, drafts), MaskRequest("b", grammar(name), ids("ab"))])  # type: ignore[arg-type]
+        assert list(found.errors) == ["a"], drafts
+        assert found.descriptor.num_acceptable == (0, 2)
+        assert (each.num_accepted, each.error) == (0, None)
 
 
 class Failing:

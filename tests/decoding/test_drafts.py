@@ -6,7 +6,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from grammar_backends import (
     Commit,
@@ -67,6 +69,15 @@ def test_g2_drafts_beyond_the_scheduled_number_and_behind_padding_do_not_count()
     assert trim_drafts(grammar("xgrammar"), ids("abxx"), limit=3) == (ids("ab"), 2, 1)
     assert trim_drafts(grammar("xgrammar"), ids("ax-b")) == (ids("a"), 1, 1)
     assert trim_drafts(None, ids("ax-b")) == (ids("ax"), 2, 0)
+    assert trim_drafts(None, ids("ab"), limit=-1) == ([], 0, 0)  # what is left of a length may be less than nothing
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_g1_drafts_may_be_those_of_arrays_and_tensors(kind: Any) -> None:
+    for each in (None, grammar("xgrammar")):
+        trimmed = trim_drafts(each, kind(ids("ab-x")))
+        assert trimmed == (ids("ab"), 2, 0)
+        assert set(map(type, trimmed.tokens)) == {int}
 
 
 def test_g4_drafts_of_another_step_are_all_invalid() -> None:
@@ -156,6 +167,7 @@ def test_g9_a_token_sampled_against_its_row_and_a_dead_end_end_the_step() -> Non
     each = grammar("xgrammar")
     tokens, reason = verify_in_sequence(each, "r", ids("ab"), lambda at, _: against[at], model.bitmask)
     assert (tokens, reason) == (ids("a"), ILLEGAL)
+    assert verify_in_sequence(each, "r", ids("-"), lambda *_: -1, model.bitmask) == ([], ILLEGAL)
     dead = compiled("xgrammar", GrammarSpec.choice(["ab", "bb"])).new_grammar(stop_token_ids=ids("b"))
     tokens, reason = verify_in_sequence(dead, "r", ids("ab"), lambda at, _: against[at], model.bitmask)
     assert (tokens, reason) == (ids("a"), FAILED)

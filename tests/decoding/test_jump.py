@@ -195,6 +195,7 @@ def test_i5_forced_tokens_are_legal_drafts(backend: str) -> None:
     assert bytes(drafts) == b"bcd"
     assert trim_drafts(grammar, drafts).num_invalid == 0
     assert bytes(jumper.drafts(grammar, output, 2)) == b"bc"
+    assert jumper.drafts(grammar, output, -1) == []
     assert bytes(grammar.forced_tokens()) == b"bcd"
 
 

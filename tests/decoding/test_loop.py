@@ -12,7 +12,7 @@ import torch
 from grammar_backends import GrammarSpec, StructuredOutputGrammar, load_vocabulary
 from grammar_backends.compilation import GrammarManager
 from grammar_backends.contract import GrammarOptions
-from grammar_backends.decoding import MarkerSearch, ReasoningGate
+from grammar_backends.decoding import MarkerSearch, ReasoningGate, TokenMarker, TriggerGate
 from grammar_backends.decoding.loop import DecodeLoop, Request
 from grammar_backends.errors import GrammarError, SpecError, UnsupportedFeature
 
@@ -103,6 +103,25 @@ def test_i5_forced_tokens_as_drafts_save_passes_of_the_model_and_change_nothing(
     assert outputs[0] == outputs[1] == [*b'{"name":"x","ok":true}', EOS]
     assert passes[0] == len(outputs[0])
     assert passes[1] <= passes[0] - 8
+
+
+def test_f18_a_prompt_that_a_gate_refuses_harms_no_other() -> None:
+    def refusing(grammar: StructuredOutputGrammar) -> StructuredOutputGrammar:
+        return TriggerGate(grammar, MarkerSearch(BYTE, [TokenMarker([0], implicit=True)]), prompt=[0])
+
+    choice = GrammarSpec.choice(["yes", "no"])
+    requests = [Request("refused", [0], choice, gate=refusing), Request("lives", [0], choice)]
+    run("xgrammar", Reciter(list(b"no")), *requests)
+    assert [request.finish_reason for request in requests] == ["error", "stop"]
+    assert "refuses the trigger" in str(requests[0].error)
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1])
+@pytest.mark.parametrize("spec", [None, GrammarSpec.choice(["no"])])
+def test_no_tokens_end_a_request_at_once(spec: GrammarSpec | None, max_tokens: int) -> None:
+    request = Request("none", [0], spec, max_tokens=max_tokens)
+    run("xgrammar", Reciter(list(b"no")), request)
+    assert (request.finish_reason, request.output) == ("length", [])
 
 
 def test_f18_a_request_whose_grammar_fails_harms_no_other() -> None:
