@@ -128,7 +128,10 @@ def _ahead(
     """A grammar that is where these tokens lead; None when it cannot get there."""
     ahead = grammar.fork()
     try:
-        ahead.rollback(num_replaced)
+        for _ in range(num_replaced):
+            ahead.rollback(1)
+            if not getattr(ahead, "is_open", True):  # what opened a gate stays in the tokens in which it was found
+                return None
     except ValueError:  # that is longer ago than it remembers
         return None
     return ahead if ahead.accept_tokens("forced", tokens) and not ahead.is_terminated() else None

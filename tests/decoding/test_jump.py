@@ -15,6 +15,8 @@ from grammar_backends.decoding import (
     JumpStatistics,
     MarkerSearch,
     ReasoningGate,
+    TokenMarker,
+    TriggerGate,
     trim_drafts,
 )
 from grammar_backends.errors import UnsupportedFeature
@@ -197,6 +199,22 @@ def test_i5_forced_tokens_are_legal_drafts(backend: str) -> None:
     assert bytes(jumper.drafts(grammar, output, 2)) == b"bc"
     assert jumper.drafts(grammar, output, -1) == []
     assert bytes(grammar.forced_tokens()) == b"bcd"
+
+
+@pytest.mark.parametrize(("marker", "content", "num_replaced"), [("ab", "cdx[yz]", 1), ("c", "dx[yz]", 0)])
+def test_i6_a_jump_takes_back_what_the_grammar_got_and_nothing_before(
+    marker: str, content: str, num_replaced: int
+) -> None:
+    vocabulary = toy(b"ab", b"cd")
+    search = MarkerSearch(vocabulary, [TokenMarker(vocabulary.encode(marker))])
+    gate = TriggerGate(compiled("guidance", GrammarSpec.regex(content), vocabulary).new_grammar(), search)
+    output = vocabulary.encode("zabc")
+    assert gate.accept_tokens("r", output)
+    assert gate.forced_bytes() == b"dx"
+    jump = JumpForward(vocabulary, JumpPolicy(min_tokens=1, may_replace=True)).take("r", gate, output, JumpStatistics())
+    assert jump.num_replaced == num_replaced  # "cd" is the tokenizer's, but "c" may be what opened the gate
+    assert gate.is_open
+    assert not gate.validate_tokens(vocabulary.encode("b"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
