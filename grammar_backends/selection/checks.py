@@ -7,6 +7,10 @@ Each is written once here for every engine. A table names those that apply to it
     -------------------------  -------------------------------------------  --------------------------------------------
     allof-branches             allOf with many branches                     most: branches that are merged
     boolean-bounds             exclusiveMinimum or Maximum true (draft 4)
+    bounds                     bounds of integers and numbers               whole: fractions for integers are refused
+                                                                            below: what integers must be smaller than
+                                                                            bits: what integers must fit
+                                                                            numbers_below: as below, for numbers
     closed                     arrays and bare objects, when the option
                                additional_properties is "closed"
     closed-shapes              free JSON, arrays without items, objects
@@ -20,8 +24,6 @@ Each is written once here for every engine. A table names those that apply to it
     enum-numbers               fractions in enum and const
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
-    integer-bounds             bounds of integers                           whole: fractions are refused
-                                                                            below: what all must be smaller than
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
     oneof-disjoint             oneOf with branches that may both match
@@ -193,18 +195,25 @@ _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "m
 _BOUNDS = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
 
 
-def _integer_bounds(view: View, settings: Settings) -> Iterator[Finding]:
-    """Bounds and steps of integers that an engine cannot express."""
-    if not view.bits & INT:
+def _bounds(view: View, settings: Settings) -> Iterator[Finding]:
+    """Bounds of integers, and of numbers, that an engine cannot express."""
+    if not view.bits & 12:
         return
+    integers = view.bits & 12 == INT
+    below = settings.get("below" if integers else "numbers_below", math.inf)
     for keyword in _BOUNDS:
         value = view.number(keyword)
         if value is None:
             continue
-        if settings.get("whole") and value != int(value) and view.bits & 12 == INT:
+        if integers and settings.get("whole") and value != int(value):
             yield view.finding(keyword, f"{keyword} of an integer must be a whole number", "Round it")
-        if abs(value) >= settings.get("below", math.inf):
+        if abs(value) >= below or (integers and "bits" in settings and not _fits(value, settings["bits"])):
             yield view.finding(keyword, f"{keyword} is too large to be enforced")
+
+
+def _fits(value: float, bits: int) -> bool:
+    """Whether a value is in the range of signed integers of so many bits."""
+    return -(1 << bits - 1) <= value < 1 << bits - 1
 
 
 def _boolean_bounds(view: View, settings: Settings) -> Iterator[Finding]:
@@ -476,7 +485,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "enum-numbers": (("const", "enum"), _enum_numbers),
     "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
     "false-schema": (("",), _false_schema),
-    "integer-bounds": (_BOUNDS, _integer_bounds),
+    "bounds": (_BOUNDS, _bounds),
     "keywords-beside": (("",), _beside),
     "list-items": (("items",), _list_items),
     "oneof-disjoint": (("oneOf",), _one_of),

@@ -314,3 +314,19 @@ def test_c3_auto_is_never_silently_wrong(case: dict[str, Any], host: PluginHost,
         # Nothing satisfies a date of three characters; outlines "enforces" that by allowing what is no date.
         unsatisfiable = case["id"] == "json-feature/format-maxlength"
         assert unsatisfiable or "enforced" not in case["measured"].values()
+
+
+@pytest.mark.parametrize("schema", [{"type": "number", "minimum": 2**53 + 1}, {"maximum": 2**64 - 1}])
+def test_c3_bounds_of_numbers_that_engines_round_are_refused(schema: dict[str, Any], vocabulary: Vocabulary) -> None:
+    with pytest.raises(UnsupportedFeature):
+        select_backend(GrammarSpec.json_schema(schema), vocabulary)
+
+
+@pytest.mark.parametrize("bound", [2**53 + 1, 2**63 - 1])
+def test_c3_bounds_of_integers_are_enforced_as_far_as_they_fit_64_bits(bound: int, vocabulary: Vocabulary) -> None:
+    spec = GrammarSpec.json_schema({"type": "integer", "minimum": -bound - 1, "maximum": bound})
+    compiled = select_backend(spec, vocabulary).backend.compile_grammar(spec)
+    for number, is_valid in ((bound, True), (bound + 1, False), (-bound - 1, True), (-bound - 2, False)):
+        grammar = compiled.new_grammar()
+        accepted = grammar.accept_tokens("r", vocabulary.encode(str(number)))
+        assert (accepted and grammar.is_accepting()) == is_valid, number

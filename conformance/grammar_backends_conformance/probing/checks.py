@@ -57,9 +57,10 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "false-properties": [{"not": {"unevaluatedProperties": [False]}}],
     },
     "false-schema": {},
-    "integer-bounds": {
+    "bounds": {
         "whole": [{"whole": True}],
-        "below": [{"below": 2**64}, {"below": 2**63}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
+        "below": [{"below": 2**64}, {"bits": 64}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
+        "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
     "list-items": {"": [{}]},
     "oneof-disjoint": {"": [{}]},
@@ -317,21 +318,23 @@ def _numbers() -> Iterator[Probe]:
     around = _integers(2**31, 2**53, 2**63, 2**64, -(2**31), -(2**53), -(2**63), -(2**64), 0, 10**15, -(10**15))
     for edge in (2**31, 2**53, 2**63, 2**64):
         for bound in (edge - 2, edge - 1, edge, edge + 1):
-            schemas = [
-                {"type": "integer", "maximum": bound},
-                {"type": "integer", "minimum": bound},
-                {"type": "integer", "exclusiveMinimum": bound, "maximum": bound + 2},
-                {"type": "integer", "minimum": -bound},
-                {"type": "integer", "exclusiveMaximum": -bound},
+            limits = [
+                {"maximum": bound},
+                {"minimum": bound},
+                {"exclusiveMinimum": bound, "maximum": bound + 2},
+                {"minimum": -bound},
+                {"exclusiveMaximum": -bound},
             ]
-            yield from about_schema(f"checks/integer-bounds/below#{bound}", schemas, around)
+            for kind, fault in (("integer", "below"), ("number", "numbers")):
+                schemas = [{"type": kind, **limit} for limit in limits]
+                yield from about_schema(f"checks/bounds/{fault}#{bound}", schemas, around)
     whole = [{"type": "integer", keyword: bound} for keyword in ("minimum", "maximum") for bound in (2.5, -0.5, 2.0)]
     whole += [
         {"type": "integer", keyword: bound}
         for keyword in ("exclusiveMinimum", "exclusiveMaximum")
         for bound in (2.5, 2.0)
     ]
-    yield from about_schema("checks/integer-bounds/whole", whole, VALUES["integer"])
+    yield from about_schema("checks/bounds/whole", whole, VALUES["integer"])
     draft_4 = "http://json-schema.org/draft-04/schema#"
     booleans = [
         {"$schema": draft_4, "type": "integer", "minimum": 3, "exclusiveMinimum": True},
