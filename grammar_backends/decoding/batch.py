@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from operator import index
 from typing import Any, cast
 
 from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher, StructuredOutputGrammar
@@ -33,8 +34,9 @@ def fill_bitmasks(
 
     Raises:
         BitmaskError: wrong shape, dtype, device or layout, a row out of range or listed twice (A20).
+        TypeError: a row is no integer.
     """
-    rows = list(range(len(grammars))) if rows is None else list(rows)
+    rows = list(range(len(grammars))) if rows is None else [*map(index, rows)]
     if len(rows) != len(grammars) or len(set(rows)) != len(rows):
         raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {rows}")
     view = Bitmask.of(bitmask)
@@ -47,16 +49,16 @@ def fill_bitmasks(
             alone += members
         else:
             one_of_them = cast("Grammar", grammars[members[0]])  # nothing else fills by a native call
-            targets = rows if len(members) == len(rows) else [rows[index] for index in members]
+            targets = rows if len(members) == len(rows) else [rows[member] for member in members]
             again = fill_together(filler, matchers, view, targets, one_of_them.usual_ids)
             alone += [members[place] for place in again]
     outcomes: list[FillOutcome] = [None] * len(grammars)
-    for index in alone:
+    for member in alone:
         try:
-            grammars[index].fill_bitmask(bitmask, rows[index])
+            grammars[member].fill_bitmask(bitmask, rows[member])
         except GrammarError as error:
-            view.rows[rows[index]].array.fill(0)
-            outcomes[index] = error
+            view.rows[rows[member]].array.fill(0)
+            outcomes[member] = error
     return outcomes
 
 

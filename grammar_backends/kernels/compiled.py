@@ -76,6 +76,8 @@ class Library:
         if count != jobs or max(rows, columns, 32 * words) >= LIMIT:
             return False
         size = logits.element_size()
+        if logits.data_ptr() % size:
+            return False
         arguments = LAYOUT.pack(
             *(logits.data_ptr(), bitmask.data_ptr(), address, 0, 0, 0, 0, 0),
             *strides,

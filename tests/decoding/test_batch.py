@@ -103,9 +103,10 @@ def test_f14_rows_go_where_they_are_told_and_others_keep_every_bit() -> None:
 def test_f14_numpy_bitmasks_and_index_arrays_will_do() -> None:
     grammars = mixture("byte")
     expected = rows_one_by_one(grammars, "byte").numpy()
-    bitmask = np.zeros_like(expected)
-    fill_bitmasks(grammars, bitmask, np.arange(len(grammars)))
-    assert np.array_equal(bitmask, expected)
+    for rows in (np.arange(len(grammars)), torch.arange(len(grammars)), [False, True, *range(2, len(grammars))]):
+        bitmask = np.zeros_like(expected)
+        fill_bitmasks(grammars, bitmask, rows)
+        assert np.array_equal(bitmask, expected)
 
 
 def test_a25_a_batch_fill_changes_no_grammar() -> None:

@@ -151,6 +151,7 @@ def test_h7_misuse_raises_and_leaves_the_logits_alone() -> None:
         (logits, bitmask[None], None),
         (logits.to("meta"), bitmask, None),
         (logits.numpy(), bitmask, None),
+        (torch.frombuffer(bytearray(844), dtype=torch.float32, offset=1, count=210).view(3, 70), bitmask, None),
         (logits, bitmask.numpy(), None),
     ]
     before = logits.clone()
