@@ -26,6 +26,8 @@ Each is written once here for every engine. A table names those that apply to it
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
+    number-bounds              a whole number that is excluded, beside a
+                               fraction of the same whole part
     oneof-disjoint             oneOf with branches that may both match
     open-names                 names of properties beyond printable         printable: only control characters in names
                                ASCII, quotes and backslashes in them,
@@ -86,7 +88,7 @@ from grammar_backends.selection.patterns import (
     needs_escapes,
     tree_of,
 )
-from grammar_backends.selection.schema import ARRAY, INT, OBJECT, STRING
+from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
 from grammar_backends.selection.view import View, asserts_nothing
 
 __all__ = ["CHECKS", "COSTS", "Check", "Settings"]
@@ -214,6 +216,16 @@ def _bounds(view: View, settings: Settings) -> Iterator[Finding]:
 def _fits(value: float, bits: int) -> bool:
     """Whether a value is in the range of signed integers of so many bits."""
     return -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def _number_bounds(view: View, settings: Settings) -> Iterator[Finding]:
+    """Between 1, which is excluded, and 1.5: an engine that goes by the decimals allows the 1 without any."""
+    low, low_open, high, high_open = number_bounds(view.schema)
+    above = low_open and low >= 0 and low == int(low) and (low < high < low + 1 or low in view.sites.fractions)
+    below = high_open and high < 0 and high == int(high) and (high - 1 < low < high or high - 1 in view.sites.fractions)
+    if view.bits & FRACTION and (above or below):
+        keyword = "exclusiveMinimum" if above else "exclusiveMaximum"
+        yield view.finding(keyword, "a whole number is not excluded where the other bound is less than 1 away")
 
 
 def _boolean_bounds(view: View, settings: Settings) -> Iterator[Finding]:
@@ -488,6 +500,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "bounds": (_BOUNDS, _bounds),
     "keywords-beside": (("",), _beside),
     "list-items": (("items",), _list_items),
+    "number-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
     "oneof-disjoint": (("oneOf",), _one_of),
     "open-names": (("properties",), _open_names),
     "pattern": (("pattern",), _pattern),

@@ -134,6 +134,15 @@ class SchemaWalk:
             site for site in self if site.target is not None and components[site] == components[site.target]
         )
 
+    @functools.cached_property
+    def fractions(self) -> frozenset[int]:
+        """The whole parts, rounded down, of fractional bounds that may be merged with others; empty where no schemas
+        are combined."""
+        if not any(site.target is not None or site.keyword in ("allOf", "anyOf", "oneOf") for site in self):
+            return frozenset()
+        bounds = (bound for site in self if isinstance(site.schema, dict) for bound in number_bounds(site.schema)[::2])
+        return frozenset(math.floor(bound) for bound in bounds if math.isfinite(bound) and bound != int(bound))
+
     def _site(self, pointer: str, schema: JSON, keyword: str, depth: int, base: str, base_uri: str) -> Site:
         known = self.sites.get(pointer)
         if known is not None:

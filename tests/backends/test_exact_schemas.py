@@ -182,3 +182,24 @@ def test_c3_open_objects_that_are_merged_stay_what_they_are(name: str, schema: d
     if verdicts is not None:
         is_valid = jsonschema.Draft202012Validator(schema).is_valid
         assert [value for value, taken in zip(values, verdicts, strict=True) if taken and not is_valid(value)] == []
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("schema", "wrong"),
+    [
+        ({"exclusiveMinimum": 1, "maximum": 1.5}, "1"),
+        ({"exclusiveMinimum": 0, "exclusiveMaximum": 0.25}, "0"),
+        ({"minimum": -2.5, "exclusiveMaximum": -2}, "-2"),
+        ({"allOf": [{"exclusiveMinimum": 1}, {"maximum": 1.5}]}, "1"),
+        ({"exclusiveMinimum": 1, "anyOf": [{"maximum": 1.5}, {"minimum": 7}]}, "1"),
+        ({"exclusiveMinimum": 1, "$ref": "#/$defs/low", "$defs": {"low": {"maximum": 1.5}}}, "1"),
+    ],
+)
+def test_c3_a_whole_number_is_excluded_however_near_the_other_bound_is(name: str, schema: Any, wrong: str) -> None:
+    assert takes(name, GrammarSpec.json_schema({"type": "number", **schema}), wrong) in (None, [False])
+
+
+@pytest.mark.parametrize("schema", [{"exclusiveMinimum": 0}, {"exclusiveMinimum": 0, "maximum": 1}])
+def test_c3_a_whole_number_is_excluded_where_guidance_can(schema: Any) -> None:
+    assert takes("guidance", GrammarSpec.json_schema({"type": "number", **schema}), "0", "0.5") == [False, True]

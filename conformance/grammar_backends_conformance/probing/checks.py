@@ -63,6 +63,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
     "list-items": {"": [{}]},
+    "number-bounds": {"": [{}]},
     "oneof-disjoint": {"": [{}]},
     "open-names": {"": [{"printable": True}, {}]},
     "pattern": {
@@ -335,6 +336,13 @@ def _numbers() -> Iterator[Probe]:
         for bound in (2.5, 2.0)
     ]
     yield from about_schema("checks/bounds/whole", whole, VALUES["integer"])
+    narrow = [
+        {"type": "number", "exclusiveMinimum": 1, "maximum": 1.5},
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.25},
+        {"type": "number", "minimum": -2.5, "exclusiveMaximum": -2},
+        {"allOf": [{"type": "number", "exclusiveMinimum": 1}, {"maximum": 1.5}]},
+    ]
+    yield from about_schema("checks/number-bounds", narrow, (*VALUES["number"], 0, 0.125, 1, 1.25, -2, -2.25))
     draft_4 = "http://json-schema.org/draft-04/schema#"
     booleans = [
         {"$schema": draft_4, "type": "integer", "minimum": 3, "exclusiveMinimum": True},
