@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from grammar_backends.plugins import PluginHost
 from grammar_backends.selection import Policy, load_backend
 
 __all__ = ["LiveBackends"]
+
+logger = logging.getLogger(__name__)
 
 
 class LiveBackends:
@@ -59,4 +62,7 @@ class LiveBackends:
         """Release what the engines hold; after the last compilation has ended (B13)."""
         with self._lock:
             for backend in self._loaded.values():
-                backend.destroy()
+                try:
+                    backend.destroy()
+                except Exception:  # the others are released all the same
+                    logger.exception("%s cannot be released", backend.name)

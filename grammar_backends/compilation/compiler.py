@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from grammar_backends.compilation.backends import LiveBackends
 from grammar_backends.compilation.isolation import CompileProcesses, Isolation, isolation_of
 from grammar_backends.compilation.limits import ManagerLimits
 from grammar_backends.compilation.store import ArtifactStore
 from grammar_backends.contract import BackendSpec, CompiledGrammar, GrammarBackend, GrammarKind, GrammarSpec, Vocabulary
-from grammar_backends.errors import ArtifactError, CompileError, GrammarBackendsError, UnsupportedFeature
+from grammar_backends.errors import ArtifactError, CompileError, GrammarBackendsError, UnsupportedFeature, shown
 from grammar_backends.plugins import PluginHost
 from grammar_backends.selection import Policy, Trace, choose
 from grammar_backends.statistics import GrammarSource
@@ -76,6 +76,7 @@ class Compiler:
     Raises:
         BackendUnavailable: the default does not exist or cannot be used.
         VocabularyError: the vocabulary cannot be sent to the processes that compile.
+        ValueError: no such policy or level of isolation.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Compiler:
         vocabulary: Vocabulary,
         host: PluginHost,
         default: str,
-        policy: Policy | None,
+        policy: Policy | str | None,
         options: Mapping[str, Mapping[str, Any]],
         isolation: Isolation | Mapping[str, Isolation] | None,
         limits: ManagerLimits,
@@ -91,7 +92,10 @@ class Compiler:
         recall: Callable[[str, GrammarSpec], CompiledGrammar | None],
     ) -> None:
         self._host = host
-        self._policy = policy = policy or Policy()
+        self._policy = policy = Policy.of(policy)
+        for level in isolation.values() if isinstance(isolation, Mapping) else (isolation,):
+            if level is not None and level not in get_args(Isolation):
+                raise ValueError(f"isolation must be one of {', '.join(get_args(Isolation))}, not {shown(level)}")
         self._isolation = isolation
         self._limits = limits
         self._store = store
@@ -132,6 +136,15 @@ class Compiler:
         if order is not None:
             return tuple(self._host.backend(name).name for name in order)
         return tuple(name for name, spec in usable.items() if spec.priority is not None)
+
+    def check_name(self, name: str) -> None:
+        """See that a request names "auto" or a backend.
+
+        Raises:
+            BackendUnavailable: there is no such backend.
+        """
+        if name != AUTO:
+            self._host.backend(name)
 
     def isolation(self, name: str, kind: GrammarKind) -> Isolation:
         """Where a backend compiles a kind of spec.

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 
 __all__ = ["ManagerLimits", "available_cores"]
 
+MOST = 10**9
+"""Of seconds and megabytes: beyond it clocks and system calls overflow, and thirty years are no bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManagerLimits:
@@ -51,8 +54,11 @@ class ManagerLimits:
             if value is None and field.name == "workers":
                 continue
             least = 1 if field.name in ("workers", "compile_threads") else 0
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < least:
-                raise ValueError(f"{field.name} must be a number of at least {least}, not {value!r}")
+            kinds, what = ((int, float), "a number") if field.type == "float" else (int, "a whole number")
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:  # NaN is not
+                raise ValueError(f"{field.name} must be {what} of at least {least}, not {value!r}")
+            if field.type == "float" and value > MOST:
+                raise ValueError(f"{field.name} must be at most {MOST:,}, not {value!r}")
 
     @property
     def threads(self) -> int:

@@ -114,7 +114,7 @@ class GrammarManager:
         backend: who is asked unless a request names another one: "auto", a backend's name, or "none" for an engine
             that takes no constrained requests (E14).
         host: where backends are looked up; None for every installed plugin.
-        policy: how the automatic choice goes about.
+        policy: how the automatic choice goes about; or the word for it, as in `select_backend`.
         options: each backend's own options, by its name.
         isolation: where backends compile: one level for all, or by name; for the others see `isolation_of`.
         limits: budgets, workers and sizes of caches.
@@ -129,7 +129,7 @@ class GrammarManager:
     Raises:
         BackendUnavailable: the backend does not exist or cannot be used.
         VocabularyError: the vocabulary cannot be sent to the processes that compile.
-        ValueError: no vocabulary.
+        ValueError: no vocabulary, or no such policy or level of isolation.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class GrammarManager:
         *,
         backend: str = AUTO,
         host: PluginHost | None = None,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         isolation: Isolation | Mapping[str, Isolation] | None = None,
         limits: ManagerLimits | None = None,
@@ -184,7 +184,12 @@ class GrammarManager:
             request_id: the engine's own; used in messages only.
             spec: what to compile.
             backend: who is asked, when not the manager's usual one: "auto" or a backend's name.
+
+        Raises:
+            TypeError: `spec` is no `GrammarSpec`.
         """
+        if not isinstance(spec, GrammarSpec):
+            raise TypeError(f"a GrammarSpec is needed, not {type(spec).__name__}")
         ticket = GrammarTicket(self, request_id, spec, backend or self._backend)
         with self._lock:
             flight = self._board(ticket)
@@ -273,6 +278,11 @@ class GrammarManager:
         if self._compiler is None or ticket.backend == NONE:
             self._finish([ticket], _DISABLED)
             return None
+        try:
+            self._compiler.check_name(ticket.backend)
+        except BackendUnavailable as error:  # here, so that no name that clients make up is remembered anywhere
+            self._finish([ticket], CompilationFailure.of(error, ticket.backend))
+            return None
         key, trace = self._key(ticket)
         compiled = self._grammars.get(key)
         if compiled is not None:
@@ -311,12 +321,7 @@ class GrammarManager:
         self._threads.submit(functools.partial(self._run, flight), functools.partial(self._land, flight, _STUCK))
 
     def _is_inline(self, name: str, spec: GrammarSpec) -> bool:
-        if self._compiler is None or name == AUTO:
-            return False
-        try:
-            return self._compiler.isolation(name, spec.kind) == "inline"
-        except BackendUnavailable:
-            return False  # it fails where all else fails
+        return self._compiler is not None and name != AUTO and self._compiler.isolation(name, spec.kind) == "inline"
 
     def _run(self, flight: _Flight) -> None:
         """Compile, in whichever thread this is. Raises nothing but what stops the program."""

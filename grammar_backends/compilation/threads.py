@@ -110,8 +110,8 @@ class CompileThreads:
             self._jobs.clear()
             self._work.notify_all()
             self._watched.notify()
-            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
-        for thread in [*threads, self._watch]:
+            threads = self._threads - {threading.current_thread()}
+        for thread in {*threads, self._watch} - {threading.current_thread()}:  # a callback may close its own pool
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 

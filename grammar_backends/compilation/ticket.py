@@ -211,7 +211,9 @@ class GrammarTicket:
     def _call(self, callback: Callable[[GrammarTicket], None]) -> None:
         try:
             callback(self)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a CancelledError is no Exception, and must not end a thread that compiles
             logger.exception("a callback of request %s failed", self.request_id)
 
     def __await__(self) -> Generator[Any, None, CompiledGrammar | CompilationFailure]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grammar_backends.contract.spec import JSON, GrammarOptions, GrammarSpec
+from grammar_backends.contract.spec import JSON, GrammarOptions, GrammarSpec, json_type
 from grammar_backends.errors import SpecError, shown
 
 __all__ = ["ToolStyle", "read_request"]
@@ -52,6 +52,11 @@ def read_request(
     options: GrammarOptions | None,
 ) -> GrammarSpec | None:
     """`GrammarSpec.from_openai`."""
+    tools = () if tools is None else tools
+    if isinstance(tools, (str, bytes)) or not isinstance(tools, Sequence):
+        raise SpecError(f"tools: an array is needed, not {json_type(tools)}", pointer="")
+    if not tools and tool_choice not in ("none", "auto"):  # None of the calls that it asks for could be held to
+        raise SpecError(f"tool_choice: {shown(tool_choice)} without tools", hint="Send tools, or leave it out")
     calls = bool(tools) and tool_choice != "none"
     if response_format is None:
         response_format = {"type": "text"}

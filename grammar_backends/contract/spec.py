@@ -269,18 +269,22 @@ class GrammarSpec:
         Raises:
             SpecError: pydantic is not installed, or cannot describe the type.
         """
-        make = getattr(model, "model_json_schema", None)
-        if make is not None:
-            return cls.json_schema(make(), options=options)
+        make = getattr(model, "model_json_schema", None) or functools.partial(_pydantic_schema, model)
         try:
-            from pydantic import TypeAdapter  # lazy: optional
-        except ImportError:
-            raise SpecError("from_pydantic: pydantic is not installed", hint="pip install pydantic") from None
-        try:
-            schema = TypeAdapter(model).json_schema()
+            schema = make()
+        except SpecError:
+            raise
         except Exception as error:  # pydantic's errors have no common base
             raise SpecError(f"from_pydantic: no schema for {shown(model)}", engine_text=str(error)) from error
         return cls.json_schema(schema, options=options)
+
+
+def _pydantic_schema(type_: Any) -> JSON:
+    try:
+        from pydantic import TypeAdapter  # lazy: optional
+    except ImportError:
+        raise SpecError("from_pydantic: pydantic is not installed", hint="pip install pydantic") from None
+    return TypeAdapter(type_).json_schema()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import pluggy
 
 from grammar_backends.contract import API_VERSION, BackendSpec, Engine, GrammarSpec, Vocabulary
-from grammar_backends.errors import BackendUnavailable, GrammarBackendsError, PluginError
+from grammar_backends.errors import BackendUnavailable, GrammarBackendsError, PluginError, shown
 from grammar_backends.plugins import hookspecs
 from grammar_backends.plugins.hookspecs import PROJECT, CommandSpec, TokenizerSpec
 
@@ -142,7 +142,7 @@ class PluginHost:
             BackendUnavailable: unknown (with the nearest names), blocked, failed or incompatible (with the reason,
                 and the plugin's own error as its cause).
         """
-        record = self._by_name.get(name)
+        record = self._by_name.get(name) if isinstance(name, str) else None
         if record is not None and record.state == "loaded":
             return record.spec
         if record is not None:
@@ -152,7 +152,8 @@ class PluginHost:
                 raise BackendUnavailable(f"plugin {name} is {plugin.state}: {plugin.reason}") from plugin.error
         known = [record.spec.name for record in self.backends if record.state == "loaded"]
         hint = f"Installed backends: {', '.join(known) or 'none'}"
-        raise BackendUnavailable(f"there is no backend {name!r}{did_you_mean(name, known)}", hint=hint)
+        meant = did_you_mean(str(name)[:50], known)
+        raise BackendUnavailable(f"there is no backend {shown(name)}{meant}", hint=hint)
 
     def create_engine(self, name: str, vocabulary: Vocabulary, options: Mapping[str, Any] | None = None) -> Engine:
         """Import a backend's factory and call it.
@@ -166,7 +167,8 @@ class PluginHost:
         _check_options(spec, options or {})
         try:
             factory = load_attribute(spec.factory)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            _let_interrupt_pass(error)
             raise BackendUnavailable(
                 f"backend {name} cannot be imported: {type(error).__name__}: {error}",
                 hint=f"Reinstall {spec.distribution or spec.factory.partition(':')[0]}",
@@ -175,7 +177,8 @@ class PluginHost:
             engine = factory(vocabulary, dict(options or {}))
         except GrammarBackendsError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            _let_interrupt_pass(error)
             raise BackendUnavailable(f"backend {name} cannot start: {type(error).__name__}: {error}") from error
         if not isinstance(engine, Engine):
             raise BackendUnavailable(f"backend {name} cannot start: its factory returned {type(engine).__name__}")
@@ -206,7 +209,8 @@ class PluginHost:
             backends = self._collect(others, "grammar_backends_register_backends", BackendSpec)
             tokenizers = self._collect(others, "grammar_backends_register_tokenizers", TokenizerSpec)
             commands = self._collect(others, "grammar_backends_register_commands", CommandSpec)
-        except (Exception, SystemExit) as error:  # a plugin may raise anything while it is imported
+        except BaseException as error:
+            _let_interrupt_pass(error)
             self._unregister(source.name)
             return _changed(record, "failed", _one_line(error), error)
         for spec in backends:
@@ -286,6 +290,12 @@ def _entry_points() -> list[_Source]:
 
 def _changed(record: PluginRecord, state: State, reason: str, error: BaseException | None = None) -> PluginRecord:
     return PluginRecord(record.name, record.distribution, record.version, state, reason, error)
+
+
+def _let_interrupt_pass(error: BaseException) -> None:
+    """Of all that a plugin's code may raise (an extension's panic is no Exception), this alone is not its own."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def _one_line(error: BaseException) -> str:

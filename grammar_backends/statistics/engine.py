@@ -20,7 +20,7 @@ SECONDS = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 1
 
 LABEL_LIMIT = 200
 """Label values that one family keeps apart: what clients send must not grow the engine's memory. Beyond it, all but
-the backend becomes `OTHER`."""
+the backend becomes `OTHER`, and beyond twice as many the backend too."""
 
 OTHER = "other"
 
@@ -277,4 +277,7 @@ _DECODED = (
 def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
     if labels in known or len(known) < LABEL_LIMIT:
         return labels
-    return (labels[0], *(OTHER for _ in labels[1:]))
+    of_backend = (labels[0], *(OTHER for _ in labels[1:]))
+    if of_backend != labels and (of_backend in known or len(known) < 2 * LABEL_LIMIT):
+        return of_backend
+    return (OTHER,) * len(labels)  # names of backends may come from clients too

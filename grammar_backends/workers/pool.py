@@ -180,9 +180,10 @@ class WorkerPool:
         while self._wait_for_work():
             for worker in list(self._starting):
                 self._look_at(worker)
-        for worker in self._starting:
+        for worker in (*self._starting, *self._idle):  # one may have become ready while the pool was closed
             worker.kill()
         self._starting.clear()
+        self._idle.clear()
 
     def _wait_for_work(self) -> bool:
         """Start missing workers, and wait until there may be something to see; False when the pool is closed."""

@@ -106,6 +106,13 @@ class Closable(Hostile):
             diary.write("closed\n")
 
 
+class Unclosable(Hostile):
+    """Raises when it is closed."""
+
+    def close(self):
+        raise RuntimeError("it cannot be closed")
+
+
 def aborts_at_start(vocabulary, options):
     """Lives in the process that made the manager, and in no other."""
     if str(os.getpid()) != options["pid"]:
@@ -131,6 +138,7 @@ def grammar_backends_register_backends():
         _backend("late", "Late"),
         _backend("broken", "Broken"),
         _backend("closable", "Closable"),
+        _backend("unclosable", "Unclosable"),
         _backend("threaded", "Threaded", options=frozenset({"compile_threads", "diary", "fifo", "pid"})),
         _backend("aborts-at-start", "aborts_at_start"),
     ]

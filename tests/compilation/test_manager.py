@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -128,6 +129,36 @@ def test_e7_an_await_that_is_cancelled_leaves_the_ticket_as_it_is(
 
     asyncio.run(main())
     assert ticket.state == "ready"
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()])
+def test_e3_whatever_a_callback_raises_no_thread_is_lost(
+    make_manager: Any, choice: Choice, raised: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(ticket: GrammarTicket) -> None:
+        raise raised
+
+    manager = make_manager(isolation="thread", workers=1)
+    for text in ("a", "b", "c"):
+        ticket = manager.submit(text, choice(text))
+        ticket.add_done_callback(fail)
+        assert ticket.wait(60.0)
+    assert manager.shutdown(60.0)  # callbacks come after finishing
+    assert caplog.text.count("a callback of request") == 3
+
+
+def test_e16_a_callback_of_a_compilation_that_was_given_up_may_shut_the_manager_down(
+    make_manager: Any, choice: Choice, diary: Any
+) -> None:
+    manager = make_manager(isolation="thread", compile_seconds=0.1)
+    ended: list[bool] = []
+    called = threading.Event()
+    ticket = manager.submit("r", choice("wait"))
+    ticket.add_done_callback(lambda ticket: (ended.append(manager.shutdown(0.1)), called.set()))
+    let_go = diary.wait_until_entered()
+    assert called.wait(60.0)
+    assert ended == [False]  # a thread is stuck
+    let_go()
 
 
 def test_e3_callbacks_are_called_once_and_one_that_raises_disturbs_nobody(
@@ -438,6 +469,42 @@ def test_e5_a_backend_that_does_not_exist_fails_its_request_only(make_manager: A
         make_manager(backend="hostil")
 
 
+@pytest.mark.parametrize("name", ["x" * 100_000, 5, ["hostile"], {"a": 1}], ids=["long", "number", "list", "object"])
+def test_e5_k2_what_clients_call_a_backend_fails_at_once_and_is_kept_nowhere(
+    make_manager: Any, choice: Choice, name: Any
+) -> None:
+    manager = make_manager(isolation="thread")
+    ticket = manager.submit("a", choice("ab"), name)
+    assert ticket.done()
+    assert ticket.failure.kind is FailureKind.UNAVAILABLE
+    assert len(ticket.failure.message) < 300
+    assert (ticket.statistics, manager.state.pending) == (None, 0)
+
+
+def test_e1_what_is_no_spec_is_the_callers_mistake_and_leaves_nothing_behind(make_manager: Any) -> None:
+    manager = make_manager(isolation="thread")
+    for wrong in ({"type": "object"}, "a", None):
+        with pytest.raises(TypeError, match="GrammarSpec"):
+            manager.submit("a", wrong)
+    assert manager.state.pending == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"isolation": "proces"}, {"isolation": {"hostile": "tread"}}, {"isolation": 5}, {"policy": "slow"}]
+)
+def test_e6_a_level_of_isolation_or_a_policy_that_does_not_exist_is_refused(
+    make_manager: Any, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=r"isolation|policy"):
+        make_manager(**wrong)
+
+
+def test_c2_a_policy_may_be_given_by_its_word(make_manager: Any, choice: Choice) -> None:
+    assert isinstance(
+        outcome_of(make_manager(isolation="thread", policy="fast").submit("a", choice("ab"))), CompiledGrammar
+    )
+
+
 def test_e2_several_backends_live_in_one_manager(make_manager: Any, choice: Choice, diary: Any) -> None:
     manager = make_manager(isolation="thread")
     tickets = [manager.submit("a", choice("ab"), name) for name in ("hostile", "serial", "hostile")]
@@ -463,7 +530,14 @@ def test_e2_workers_and_their_threads_take_half_the_cores_within_bounds(
     assert ManagerLimits(compile_threads=compile_threads).threads == workers
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"compile_seconds": -1.0}, {"cached_bytes": "1"}, {"workers": True}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"workers": 0}, {"compile_seconds": -1.0}, {"cached_bytes": "1"}, {"workers": True}, {"workers": 2.5}),
+        *({name: math.inf} for name in ("compile_seconds", "attach_seconds", "shutdown_seconds", "compile_megabytes")),
+        *({"compile_seconds": math.nan}, {"defer_seconds": 1e10}, {"cached_entries": math.nan}),
+    ],
+)
 def test_e6_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ManagerLimits(**wrong)
@@ -624,6 +698,17 @@ def test_e16_shutdown_fails_all_that_is_pending_within_its_time_and_takes_no_mor
     assert manager.shutdown(60.0)
     assert manager.shutdown(60.0)
     assert diary().count("closed") == 1
+
+
+def test_e16_b13_an_engine_that_cannot_be_released_keeps_no_other_from_it(
+    make_manager: Any, choice: Choice, diary: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = make_manager(isolation="thread", backend="unclosable")
+    for name in ("unclosable", "closable"):
+        outcome_of(manager.submit(name, choice("a"), name))
+    assert manager.shutdown(60.0)
+    assert "closed" in diary()
+    assert "unclosable cannot be released" in caplog.text
 
 
 def test_k3_logs_hold_a_digest_and_never_the_spec(

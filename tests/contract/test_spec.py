@@ -15,6 +15,15 @@ import pytest
 from grammar_backends.contract import GrammarKind, GrammarOptions, GrammarSpec, ToolStyle, parse_json
 from grammar_backends.errors import SpecError
 
+
+class UndescribedModel:
+    """Like a pydantic model of something that JSON Schema has no words for."""
+
+    @staticmethod
+    def model_json_schema() -> None:
+        raise TypeError("cannot generate a JsonSchema")
+
+
 SCHEMA = {"type": "object", "properties": {"b": {"const": "é"}, "a": {}}}
 TAG = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]}
 SPECS = [
@@ -117,7 +126,11 @@ BAD = {
     "json_object_only": (lambda: GrammarOptions(json_object_only=1), "json_object_only"),  # type: ignore[arg-type]
     "openai type": (lambda: GrammarSpec.from_openai({"type": "xml"}), "unknown type 'xml' at /type"),
     "openai schema": (lambda: GrammarSpec.from_openai({"type": "json_schema"}), "the schema is missing"),
+    "openai tools": (lambda: GrammarSpec.from_openai(tools=5), "tools: an array is needed, not a number"),
+    "openai calls": (lambda: GrammarSpec.from_openai(tool_choice="required"), "'required' without tools"),
+    "openai call": (lambda: GrammarSpec.from_openai(tools=None, tool_choice={"function": {"name": "f"}}), "without"),
     "pydantic": (lambda: GrammarSpec.from_pydantic(object()), "no schema for"),
+    "pydantic model": (lambda: GrammarSpec.from_pydantic(UndescribedModel), "no schema for"),
 }
 
 

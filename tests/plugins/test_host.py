@@ -122,7 +122,11 @@ def test_one_backend_of_a_plugin_can_be_blocked() -> None:
         host.backend("one")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no luck"), SystemExit(3)], ids=["exception", "exit"])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("no luck"), SystemExit(3), BaseException("an extension's panic")],
+    ids=["exception", "exit", "panic"],
+)
 def test_a_plugin_that_raises_is_recorded_and_takes_nothing_down(error: BaseException) -> None:
     host = host_of(good=Plugin(spec("good")), bad=Raising(error), late=Plugin(spec("late")))
     assert states(host) == {"good": "loaded", "bad": "failed", "late": "loaded"}
@@ -254,6 +258,25 @@ def test_a_factory_that_fails_makes_its_backend_unavailable(factory: str, messag
     with pytest.raises(BackendUnavailable, match=message) as caught:
         host.create_engine("broken", load_vocabulary("byte"))
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), BaseException("an extension's panic")], ids=["exit", "panic"])
+def test_a_factory_that_panics_makes_its_backend_unavailable(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(vocabulary: object, options: object) -> None:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "panicking", types.SimpleNamespace(make=make))
+    host = host_of(p=Plugin(spec("broken", factory="panicking:make")))
+    with pytest.raises(BackendUnavailable, match="cannot start") as caught:
+        host.create_engine("broken", load_vocabulary("byte"))
+    assert caught.value.__cause__ is error
+
+
+def test_an_interrupt_inside_a_plugin_is_the_users_not_the_plugins() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        host_of(slow=Raising(KeyboardInterrupt()))
 
 
 def refuse(vocabulary: object, options: dict[str, Any]) -> None:

@@ -214,6 +214,17 @@ def test_k2_what_clients_send_does_not_grow_an_engine() -> None:
     assert snapshot.value("skipped_backends", keyword=OTHER) == 9 * LABEL_LIMIT
 
 
+def test_k2_backends_that_clients_make_up_do_not_grow_an_engine() -> None:
+    statistics = EngineStatistics()
+    for number in range(5 * LABEL_LIMIT):
+        recorder = statistics.start("r")
+        recorder.compilation = CompileStatistics.of(SPEC, f"x-{number}", "compiled", timeouts=1)
+        statistics.finish(recorder, Termination.STOPPED)
+    snapshot = statistics.snapshot()
+    assert max(len(samples) for _, samples in snapshot.families) <= 2 * LABEL_LIMIT + 1
+    assert snapshot.value("requests") == snapshot.value("compile_timeouts") == 5 * LABEL_LIMIT
+
+
 def test_k2_threads_lose_no_count() -> None:
     statistics = EngineStatistics()
 
