@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from grammar_backends.workers import Limits, Message, WorkerPool, WorkerTrouble
+from grammar_backends.workers.process import Worker
 
 HERE = str(Path(__file__).parent)
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -233,3 +234,25 @@ def test_a_worker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         descriptor = os.pidfd_open(pid)
         parent.kill()
     assert has_ended(descriptor)
+
+
+def test_a_worker_that_becomes_ready_while_its_pool_is_closed_is_killed(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, closed = threading.Event(), threading.Event()
+    note_ready = Worker.note_ready
+
+    def note_late(worker: Worker, facts: dict[str, Any], megabytes: float) -> None:
+        ready.set()
+        assert closed.wait(60.0)
+        note_ready(worker, facts, megabytes)
+
+    monkeypatch.setattr(Worker, "note_ready", note_late)
+    pool = make_pool()
+    assert ready.wait(60.0)
+    assert not pool.close(0.0)  # the keeper is still at it
+    closed.set()
+    pool._keeper.join(60.0)
+    assert pool.state.idle == 0
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
