@@ -28,6 +28,7 @@ DEBUG_VARIABLE = "GRAMMAR_BACKENDS_DEBUG"
 
 _CORE = {
     "check": "grammar_backends.cli.check:check",
+    "doctor": "grammar_backends.cli.doctor:doctor",
     "explain": "grammar_backends.cli.explain:explain",
     "inspect": "grammar_backends.cli.inspect:inspect",
     "list": "grammar_backends.cli.listing:listing",

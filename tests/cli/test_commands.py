@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from grammar_backends import load_vocabulary
 from grammar_backends.cli.exits import ExitCode
 from grammar_backends.cli.output import Table, emit, printable
 
@@ -39,6 +40,18 @@ def test_without_a_backend_list_says_how_to_get_one(invoke: Any, monkeypatch: py
     result = invoke("list", "--format", "table")
     assert result.exit_code == 0
     assert "pip install" in result.stdout
+
+
+def test_k6_doctor_tells_what_a_report_of_a_fault_needs(invoke: Any) -> None:
+    data = json.loads(invoke("doctor", "--tokenizer", "byte").stdout)
+    assert {"torch", "python"} <= set(data["installation"])
+    assert ("toy", "loaded") in {(backend["name"], backend["state"]) for backend in data["backends"]}
+    assert data["tokenizer"]["fingerprint"] == load_vocabulary("byte").fingerprint
+    assert data["masks"]["numpy"] == "works on cpu"
+    assert data["manager_limits"]["compile_seconds"] > 0
+    table = invoke("doctor", "--tokenizer", "byte", "--format", "table").stdout
+    for word in ("toy-lenient", "failed", data["tokenizer"]["fingerprint"], "compile_seconds"):
+        assert word in table
 
 
 def test_explain_shows_every_candidate_and_exits_with_0_when_one_is_chosen(invoke: Any) -> None:
