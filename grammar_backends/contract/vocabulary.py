@@ -94,7 +94,7 @@ class Vocabulary:
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables that are quick to rebuild stay behind; the tokenizer itself travels, if it can be pickled.
-        tables = ("text_tokens", "_ids_by_bytes", "_sorted_tokens")
+        tables = ("text_tokens", "_ids_by_bytes", "_longest", "_sorted_tokens")
         return {name: value for name, value in self.__dict__.items() if name not in tables}
 
     def with_width(self, width: int) -> Vocabulary:

@@ -99,7 +99,7 @@ def other_backends(name: str) -> dict[str, GrammarBackend]:
             replace(backend.spec, distribution="numpy"), engine, backend.vocabulary, backend.judge
         ),
         "format": GrammarBackend(backend.spec, reformed, backend.vocabulary, backend.judge),
-        "options": load_backend(name, backend.vocabulary, {"some": "option"}),
+        "options": GrammarBackend(backend.spec, engine, backend.vocabulary, backend.judge, {"some": "option"}),
         "vocabulary": load_backend(name, wide),
         "backend": GrammarBackend(replace(backend.spec, name="another"), engine, backend.vocabulary, backend.judge),
     }
