@@ -184,7 +184,8 @@ class SchemaSupport:
                 yield view.finding(keyword, f"{keyword} is refused even where it says nothing", "Remove it")
             names = [name for name in _TYPE_NAMES[concerned] if keyword not in self.types.get(name, ())]
             if names and not (keyword == "format" and concerned):
-                yield view.finding(keyword, f"{keyword} is not enforced for type {' and '.join(names)}")
+                reason = f"{keyword} is not enforced for type {' and '.join(names)}"
+                yield view.finding(keyword, reason, _IN_A_PATTERN if keyword.endswith("Length") else None)
             elif keyword == "format" and concerned:
                 yield from self._format(view)
         elif keyword in COMBINATORS:
@@ -196,7 +197,7 @@ class SchemaSupport:
         name = view.schema["format"]
         if name in self.formats or (self.unknown_formats and name not in STANDARD_FORMATS):
             return
-        yield view.finding("format", f"the format {shown(name)} is not enforced", "Use a pattern instead")
+        yield view.finding("format", f"the format {shown(name)} is not enforced", _IN_A_PATTERN)
 
     def _combinator(self, view: View, keyword: str) -> Iterator[Finding]:
         allowed = self.combinators.get(keyword)
@@ -216,6 +217,8 @@ class SchemaSupport:
                 f"Move it into the {'definition' if keyword == '$ref' else 'branches'}",
             )
 
+
+_IN_A_PATTERN = "Use a pattern instead"
 
 _TYPE_NAMES: Mapping[int, Sequence[str]] = {
     bits: [
