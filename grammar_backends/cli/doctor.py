@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from grammar_backends.cli.listing import describe_host, installed_version
+from grammar_backends.cli.listing import describe_host
 from grammar_backends.cli.options import tokenizer_option
 from grammar_backends.cli.output import Table, emit, format_option
+from grammar_backends.installation import installed_version
 
 __all__ = ["doctor"]
 

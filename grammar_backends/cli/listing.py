@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grammar_backends.cli.output import Table, emit, format_option
+from grammar_backends.installation import installed_version
 
 if TYPE_CHECKING:
     from grammar_backends.plugins import BackendRecord, PluginHost, PluginRecord
@@ -85,14 +85,6 @@ def _plugin(record: PluginRecord) -> dict[str, Any]:
         "state": record.state,
         "reason": record.reason,
     }
-
-
-def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution, or None."""
-    try:
-        return importlib.metadata.version(distribution) if distribution else None
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _backend_table(data: dict[str, Any]) -> Table | str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 
-__all__ = ["ManagerLimits", "available_cores"]
+from grammar_backends.installation import available_cores
+
+__all__ = ["ManagerLimits"]
 
 MOST = 10**9
 """Of seconds and megabytes: beyond it clocks and system calls overflow, and thirty years are no bound."""
@@ -64,11 +65,3 @@ class ManagerLimits:
     def threads(self) -> int:
         """Compilations at a time."""
         return self.workers or min(8, max(2, available_cores() // 2 // self.compile_threads))
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1

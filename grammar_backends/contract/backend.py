@@ -8,7 +8,6 @@ they add, once for every engine, the checks and the semantics that no adapter ha
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from grammar_backends.errors import (
     VocabularyError,
     trim,
 )
+from grammar_backends.installation import installed_version
 
 __all__ = [
     "API_VERSION",
@@ -52,6 +52,8 @@ API_VERSION = 1
 
 Answer = TypeVar("Answer")
 TagForm = Literal["legacy", "format"]
+
+_version_of = functools.cache(installed_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,7 @@ class GrammarBackend:
         """What an artifact of this backend depends on."""
         return {
             "backend": self.name,
-            "plugin version": _version_of(self.spec.distribution),
+            "plugin version": _version_of(self.spec.distribution) or "",
             "engine version": self.version,
             "format": self._serializer().serial_format,
             "options": json.dumps(dict(self.options), sort_keys=True, default=repr),
@@ -398,15 +400,6 @@ class GrammarBackend:
         close = getattr(self.engine, "close", None)
         if close is not None:
             close()
-
-
-@functools.cache
-def _version_of(distribution: str) -> str:
-    """The installed version of a plugin's distribution; "" of one that is none, as in tests."""
-    try:
-        return importlib.metadata.version(distribution) if distribution else ""
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def unsupported_kind(spec: GrammarSpec, backend: BackendSpec) -> UnsupportedFeature | None:

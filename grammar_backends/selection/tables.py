@@ -7,7 +7,6 @@ nearest older one, with a warning: new versions mostly enforce what older ones d
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.resources
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from grammar_backends.contract import JSON, BackendSpec
 from grammar_backends.errors import PluginError
+from grammar_backends.installation import installed_version
 from grammar_backends.selection.support import SchemaSupport
 
 __all__ = ["ChosenTable", "nearest", "table_of"]
@@ -50,7 +50,7 @@ def table_of(backend: BackendSpec) -> ChosenTable | None:
     try:
         data = json.loads(importlib.resources.files(package).joinpath(name).read_text("utf-8"))
         tables = data if isinstance(data, list) else [data]
-        version = _installed(backend.engine or backend.distribution)
+        version = installed_version(backend.engine or backend.distribution)
         index, fits = nearest(tables, version)
     except (OSError, ValueError, ModuleNotFoundError, KeyError, TypeError, IndexError) as error:
         raise PluginError(f"support data {resource} cannot be read: {error!r}") from error
@@ -84,10 +84,3 @@ def nearest(tables: Sequence[Mapping[str, JSON]], version: str | None) -> tuple[
         return fitting[-1], True
     older = [index for index in order if measured[index] <= installed]
     return (older[-1] if older else order[0]), False
-
-
-def _installed(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution) if distribution else None
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -175,9 +175,10 @@ def _prepare(out: Path) -> None:
 
 
 def _run(request: Request, names: list[str], corpus: Corpus, host: PluginHost) -> RunResults:
+    from grammar_backends.installation import available_cores
     from grammar_backends.workers import Limits
     from grammar_backends_conformance.comparison.outcome import CaseResult
-    from grammar_backends_conformance.running.environment import available_cores, describe_environment
+    from grammar_backends_conformance.running.environment import describe_environment
     from grammar_backends_conformance.running.interruption import terminate_as_interrupt
     from grammar_backends_conformance.running.pool import Lane, Pool
     from grammar_backends_conformance.running.progress import Progress

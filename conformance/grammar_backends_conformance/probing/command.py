@@ -71,10 +71,10 @@ def _require_data(backends: Sequence[BackendSpec]) -> None:
 
 
 def _measure(backends: Sequence[BackendSpec], jobs: int | None) -> tuple[dict[str, Measured], dict[str, str]]:
+    from grammar_backends.installation import available_cores
     from grammar_backends_conformance.comparison.outcome import CaseResult
     from grammar_backends_conformance.probing.probes import single_probes  # lazy: jsonschema
     from grammar_backends_conformance.probing.run import measure
-    from grammar_backends_conformance.running.environment import available_cores
     from grammar_backends_conformance.running.interruption import terminate_as_interrupt
     from grammar_backends_conformance.running.progress import Progress
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
 import sys
@@ -13,8 +12,9 @@ from typing import Any
 
 from grammar_backends import Vocabulary
 from grammar_backends.contract import BackendSpec
+from grammar_backends.installation import available_cores, installed_version
 
-__all__ = ["available_cores", "describe_environment", "describe_vocabulary"]
+__all__ = ["describe_environment", "describe_vocabulary"]
 
 PACKAGES = ("grammar-backends", "grammar-backends-conformance", "numpy", "torch")
 
@@ -26,7 +26,7 @@ def describe_environment(backends: Iterable[BackendSpec], command_line: Sequence
         names |= {spec.distribution, spec.engine}
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": {name: version for name in sorted(names) if (version := package_version(name))},
+        "packages": {name: version for name in sorted(names) if (version := installed_version(name))},
         "platform": platform.platform(),
         "cpu": cpu_model(),
         "cores": available_cores(),
@@ -46,14 +46,6 @@ def describe_vocabulary(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def available_cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
-
-
 def cpu_model() -> str:
     """The processor's name."""
     try:
@@ -71,12 +63,4 @@ def _memory_mb() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
-        return None
-
-
-def package_version(distribution: str) -> str | None:
-    """The version of an installed distribution."""
-    try:
-        return importlib.metadata.version(distribution) if distribution else None
-    except importlib.metadata.PackageNotFoundError:
         return None

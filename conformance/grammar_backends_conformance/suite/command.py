@@ -224,7 +224,7 @@ def _specs(names: Sequence[str]) -> list[BackendSpec]:
 def _settings(
     profile: str, vocabularies: tuple[str, ...], only: tuple[str, ...], jobs: int | None, time_limit: float
 ) -> Settings:
-    from grammar_backends_conformance.running.environment import available_cores  # lazy: numpy and the laws
+    from grammar_backends.installation import available_cores  # lazy: numpy and the laws
     from grammar_backends_conformance.suite.plan import Plan
     from grammar_backends_conformance.suite.run import Settings
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from grammar_backends import PluginHost
 from grammar_backends.contract import BackendSpec
+from grammar_backends.installation import installed_version
 from grammar_backends.kernels.apply import available_implementations
 from grammar_backends.workers import Limits, one_line
 from grammar_backends_conformance.laws.check import SURVEY, Check
 from grammar_backends_conformance.reports.outcome import FAILING, CheckResult
 from grammar_backends_conformance.reports.report import Line, SuiteReport
-from grammar_backends_conformance.running.environment import describe_environment, package_version
+from grammar_backends_conformance.running.environment import describe_environment
 from grammar_backends_conformance.running.pool import Lane, Pool
 from grammar_backends_conformance.suite import TIME_LIMIT, worker
 from grammar_backends_conformance.suite import expectations as expected
@@ -222,7 +223,7 @@ class Run:
         return {
             "version": next((fact["version"] for fact in facts.values()), ""),
             "distribution": spec.distribution,
-            "distribution_version": package_version(spec.distribution) or "",
+            "distribution_version": installed_version(spec.distribution) or "",
             "vocabularies": {vocabulary: fact["vocabulary"] for vocabulary, fact in facts.items()},
             "applied_by": sorted({name for fact in facts.values() for name in fact["applied_by"]}),
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import platform
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from grammar_backends.installation import installed_version
 from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.apply import Implementation
 from grammar_backends.kernels.call import Call
@@ -55,7 +55,7 @@ class Machine:
 
     def describe(self) -> dict[str, Any]:
         """The machine and its software as JSON-able data."""
-        versions = {name: _version(name) for name in PACKAGES}
+        versions = {name: installed_version(name) for name in PACKAGES}
         return {
             "python": platform.python_version(),
             "platform": platform.platform(),
@@ -136,10 +136,3 @@ class Host(Machine):
         begin = time.perf_counter()
         launches()
         return (time.perf_counter() - begin) * 1e6 / count
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
