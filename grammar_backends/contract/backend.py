@@ -190,14 +190,18 @@ class CompiledGrammar:
         backend: the backend that compiled it.
     """
 
-    __slots__ = ("_artifact", "_filler", "_make", "_vocabulary", "backend", "spec")
+    __slots__ = ("_artifact", "_filler", "_make", "_open_rows", "_vocabulary", "backend", "spec")
 
     def __init__(self, spec: GrammarSpec, backend: GrammarBackend, artifact: Artifact) -> None:
         self.spec = spec
         self.backend = backend
         self._artifact = artifact
         self._make = artifact.new_grammar if isinstance(artifact, GrammarMaker) else None
-        self._vocabulary = backend.vocabulary
+        self._vocabulary = vocabulary = backend.vocabulary
+        # Padded ids are never legal, and control tokens only by rules that name them (A29).
+        names_tokens = spec.kind in (GrammarKind.GRAMMAR, GrammarKind.STRUCTURAL_TAG)
+        full_words = vocabulary.size == 32 * vocabulary.words
+        self._open_rows = full_words and (names_tokens or not vocabulary.has_control_tokens)
         self._filler = backend.engine if isinstance(backend.engine, BatchFiller) else None
 
     @property
@@ -232,7 +236,7 @@ class CompiledGrammar:
             raise ValueError(f"max_rollback must be at least 0, not {max_rollback}")
         if self._make is not None:
             return self._make(stops, max_rollback)
-        return Grammar(self._artifact, vocabulary, stops, max_rollback, self._filler)
+        return Grammar(self._artifact, vocabulary, stops, max_rollback, self._filler, self._open_rows)
 
     def __repr__(self) -> str:
         return f"<CompiledGrammar {self.spec} by {self.backend.name}>"

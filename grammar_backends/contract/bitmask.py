@@ -105,8 +105,7 @@ class BitmaskRow:
         address: address of its first word.
         nbytes: its size in bytes.
         array: int32 ``[words]`` numpy view.
-        memory: the same memory as 8-byte (or, for an odd number of words, 4-byte) integers; comparing it with
-            `bitmask.zeros` stops at the first difference, which makes the dead-end check (A14) nearly free.
+        memory: the same memory as 8-byte (or, for an odd number of words, 4-byte) integers.
         handles: an adapter may keep its engine's own handle for this memory here, under its name.
     """
 
@@ -118,8 +117,13 @@ class BitmaskRow:
         self.array = bitmask.array[index]
         self.nbytes = self.array.nbytes
         self.address = bitmask.address + index * self.nbytes
-        self.memory: memoryview[int] = _as_integers(memoryview(self.array))
+        self.memory: memoryview[int] = memoryview(self.array).cast("B").cast("q" if self.nbytes % 8 == 0 else "i")
         self.handles: dict[str, Any] = {}
+
+    def allows_nothing(self) -> bool:
+        """Whether no bit is set (A14)."""
+        # In this order memory is compared, up to the first difference; in the other Python compares number by number.
+        return self.bitmask._zeros == self.memory
 
 
 class Bitmask:
@@ -130,17 +134,16 @@ class Bitmask:
         address: address of its first word.
         num_rows, words: its shape.
         rows: a `BitmaskRow` for each row number.
-        zeros: a `BitmaskRow.memory` in which no token is allowed.
         handles: as `BitmaskRow.handles`, for the whole tensor.
     """
 
-    __slots__ = ("__weakref__", "address", "array", "handles", "num_rows", "rows", "words", "zeros")
+    __slots__ = ("__weakref__", "_zeros", "address", "array", "handles", "num_rows", "rows", "words")
 
     def __init__(self, tensor: BitmaskTensor) -> None:
         self.array = _checked_array(tensor)
         self.address: int = self.array.ctypes.data
         self.num_rows, self.words = self.array.shape
-        self.zeros: memoryview[int] = _as_integers(memoryview(bytes(self.words * 4)))
+        self._zeros = bytearray(self.words * 4)
         self.handles: dict[str, Any] = {}
         self.rows = {index: BitmaskRow(self, index) for index in range(self.num_rows)}
 
@@ -195,10 +198,6 @@ def _borrowed(array: NDArray[np.int32]) -> NDArray[np.int32]:
     memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
     borrowed: NDArray[np.int32] = np.ndarray(array.shape, np.int32, buffer=memoryview(memory))
     return borrowed
-
-
-def _as_integers(memory: memoryview) -> memoryview[int]:
-    return memory.cast("B").cast("q" if memory.nbytes % 8 == 0 else "i")
 
 
 def check_rows(bitmask: Bitmask, rows: Sequence[int], words: int) -> None:

@@ -142,14 +142,17 @@ class Matcher(Protocol):
 
     Attributes (optional):
         fills_stop_tokens: True when `fill_row` itself sets the vocabulary's stop bits exactly while accepting.
+        native: the engine's own object, never exchanged for another, which its `BatchFiller` gets in the matcher's
+            place: one object less that is not in the caches, for each request of each step.
 
     Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_bytes() -> bytes``,
     ``forced_tokens() -> list[int]`` (made of the forced bytes where it is absent),
     ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more than that, and the tokens of
     one `consume`, will be rolled back, so that older state can go; A33), ``fill_at(address, nbytes) -> None`` (as
     `fill_row`, for an engine whose own call takes a pointer), ``check() -> None`` (raises when the last `fill_row`
-    failed; called when its row allows no text, for an engine whose failures look like the end of a text and that would
-    pay for asking each time).
+    failed, for an engine whose failures look like the end of a text; called when its row allows no text),
+    ``is_lost() -> bool`` (whether `check` would raise, also for a row without any token; asked after each `fill_row` in
+    place of a look at the row, which costs more: what was just written is not yet in reach).
     """
 
     def consume(self, tokens: Sequence[int]) -> int:
@@ -202,10 +205,13 @@ class GrammarMaker(Protocol):
 class BatchFiller(Protocol):
     """Optional for an engine's adapter: fills the rows of many matchers in one native call.
 
+    It gets `Matcher.native` where a matcher has that.
+
     Several threads may call it at once, each with other matchers and other rows.
 
     Attributes (optional):
         finds_dead_ends: True when it raises where a row has no token, so that nobody has to look at the rows for that.
+        releases_gil: True when other Python threads run during its calls, so that several threads fill more rows.
 
     Optional methods:
         ``fill_drafts(matchers, bitmask, rows, drafts) -> Sequence[int]``: for each matcher its row, and behind it one
@@ -217,7 +223,7 @@ class BatchFiller(Protocol):
         for an engine whose rows are "full".
     """
 
-    def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
+    def fill_rows(self, matchers: Sequence[Any], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """As `Matcher.fill_row` of each matcher on its row, stop bits included.
 
         Whatever it raises, the caller fills those rows again one by one, to find whose fault it was.
@@ -228,9 +234,12 @@ class BatchFiller(Protocol):
 class Grammar:
     """`StructuredOutputGrammar` over a `Matcher`. Made by `CompiledGrammar.new_grammar`.
 
+    Args:
+        open_rows: whether a row could be all ones (F17).
+
     Attributes:
         words: int32 words in the rows that it fills.
-        batch: who can fill its row together with others, and the matcher to hand over; None while it must fill alone.
+        batch: who can fill its row together with others, and what to hand over; None while it must fill alone.
             Not None also means that its rows after text tokens are the matcher's, and that it has the vocabulary's own
             stop tokens. A grammar that wraps another may hand on the other's while that is true of itself.
     """
@@ -243,6 +252,7 @@ class Grammar:
         "_filler",
         "_fills_at",
         "_floor",
+        "_looks",
         "_matcher",
         "_max_rollback",
         "_native_stops",
@@ -267,6 +277,7 @@ class Grammar:
         stops: frozenset[int],
         max_rollback: int | None,
         filler: BatchFiller | None = None,
+        open_rows: bool = True,
     ) -> None:
         self._artifact = artifact
         self._vocabulary = vocabulary
@@ -280,8 +291,10 @@ class Grammar:
         # The vocabulary's own stop tokens are never text, also where the request brings others (A10).
         self._every_stop = stops if default_stops else stops | vocabulary.stop_set
         self._fills_at = hasattr(matcher, "fill_at")
+        # Whether rows must be read once they are filled: for dead ends, or since they could be all ones.
+        self._looks = open_rows or not self._native_stops or not hasattr(matcher, "is_lost")
         self._filler = filler if self._native_stops else None
-        self.batch = None if self._filler is None else (self._filler, matcher)
+        self.batch: tuple[BatchFiller, Any] | None = None
         self._tensor: torch.Tensor = _NO_TENSOR  # the tensor filled last, and the view of it
         self._view: Bitmask
         self._address: int
@@ -292,6 +305,8 @@ class Grammar:
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
         self._error: GrammarError | None = None
+        if self._filler is not None:
+            self._set_batch()
 
     def _new_matcher(self) -> Matcher:
         matcher = self._artifact.new_matcher()
@@ -435,7 +450,7 @@ class Grammar:
 
     def _set_batch(self) -> None:
         filler = None if self._terminated or self._error is not None else self._filler
-        self.batch = None if filler is None else (filler, self._matcher)
+        self.batch = None if filler is None else (filler, getattr(self._matcher, "native", self._matcher))
 
     def _undo(self, text_tokens: int) -> None:
         try:
@@ -466,6 +481,10 @@ class Grammar:
                 self._matcher.fill_row(target)
             if not self._native_stops:
                 self._write_stops(target)
+            if not self._looks:
+                if self._matcher.is_lost():  # type: ignore[attr-defined]  # optional
+                    self._check_row(target)
+                return True
         except Exception as error:
             raise self._fail(error) from error
         word = target.memory[self._usual_word]
@@ -480,9 +499,9 @@ class Grammar:
                 check()
             except Exception as error:
                 raise self._fail(error) from error
-        if row.memory == self._view.zeros and not self._stops <= self._vocabulary.stop_set:
+        if row.allows_nothing() and not self._stops <= self._vocabulary.stop_set:
             self._fill_one_by_one(row)
-        if row.memory == self._view.zeros:
+        if row.allows_nothing():
             raise self._fail(DeadEnd(f"no token is legal after {self._num_accepted} accepted tokens"))
 
     def _fill_one_by_one(self, row: BitmaskRow) -> None:
@@ -501,7 +520,7 @@ class Grammar:
         self._view = view
         self._address = view.address
         self._rows = view.rows
-        ids_per_word = 8 * view.zeros.itemsize
+        ids_per_word = 64 if self.words % 2 == 0 else 32
         self._usual_word = self._vocabulary.usual_id // ids_per_word
         self._wary = any(id_ // ids_per_word == self._usual_word for id_ in self._every_stop)
         self._tensor = _NO_TENSOR if isinstance(bitmask, np.ndarray) else bitmask

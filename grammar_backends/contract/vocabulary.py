@@ -159,6 +159,11 @@ class Vocabulary:
         return {name: id_ for id_, name in self.special_names.items() if id_ not in self.stop_set and len(name) >= 3}
 
     @functools.cached_property
+    def has_control_tokens(self) -> bool:
+        """Whether some special token does not stop: only rules that name such a token allow it (A29)."""
+        return not self.special_ids <= self.stop_set
+
+    @functools.cached_property
     def usual_id(self) -> int:
         """An id near which most constraints allow some token: that of a quotation mark, among the ASCII characters.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from operator import index
-from typing import Any, cast
+from typing import cast
+
+import numpy as np
 
 from grammar_backends.contract import BatchFiller, BitmaskTensor, Grammar, Matcher, StructuredOutputGrammar
 from grammar_backends.contract.bitmask import Bitmask, check_rows
@@ -36,15 +37,15 @@ def fill_bitmasks(
         BitmaskError: wrong shape, dtype, device or layout, a row out of range or listed twice (A20).
         TypeError: a row is no integer.
     """
-    rows = list(range(len(grammars))) if rows is None else [*map(index, rows)]
+    rows = range(len(grammars)) if rows is None else [*map(index, rows)]
     if len(rows) != len(grammars) or len(set(rows)) != len(rows):
         raise BitmaskError(f"{len(grammars)} grammars need as many different rows, not {rows}")
     view = Bitmask.of(bitmask)
-    words: set[Any] = {getattr(grammar, "words", view.words) for grammar in grammars}
-    for needed in words:
+    groups = by_filler(grammars)
+    for needed in words_of(grammars, groups, view.words):
         check_rows(view, rows, needed)
     alone: list[int] = []
-    for filler, members, matchers in by_filler(grammars):
+    for filler, members, matchers in groups:
         if filler is None:
             alone += members
         else:
@@ -90,6 +91,13 @@ def by_filler(grammars: Sequence[StructuredOutputGrammar | None], members: Seque
     return [(filler, of_group, matchers) for filler, (of_group, matchers) in groups.items()]
 
 
+def words_of(grammars: Sequence[StructuredOutputGrammar | None], groups: Sequence[Group], words: int) -> set[int]:
+    """The lengths of the rows that grammars fill; `words` for those that do not tell."""
+    # Those that an engine fills together are of one vocabulary.
+    asked = [member for filler, members, _ in groups for member in (members if filler is None else members[:1])]
+    return {getattr(grammars[member], "words", words) for member in asked}
+
+
 def fill_together(
     filler: BatchFiller, matchers: Sequence[Matcher], view: Bitmask, rows: Sequence[int], usual_ids: range
 ) -> Sequence[int]:
@@ -105,14 +113,13 @@ def empty_rows(filler: BatchFiller, view: Bitmask, rows: Sequence[int], usual_id
     """Places in `rows` of those without any bit; most that have some have one among the usual ids."""
     if getattr(filler, "finds_dead_ends", False):
         return ()
-    first, last = usual_ids.start >> 5, (usual_ids.stop - 1) >> 5
-    # Bytes are the quickest way out of numpy for so few of each row.
-    shown = struct.iter_unpack(f"{4 * (last - first + 1)}s", view.array[_as_slice(rows), first : last + 1].tobytes())
-    nothing = (bytes(4 * (last - first + 1)),)
-    if nothing not in shown:
+    array, where = view.array, _as_slice(rows)
+    shown = array[where, usual_ids.start >> 5]
+    for word in range((usual_ids.start >> 5) + 1, ((usual_ids.stop - 1) >> 5) + 1):
+        shown = shown | array[where, word]
+    if shown.all():
         return ()
-    zeros = view.zeros
-    return [place for place, row in enumerate(rows) if view.rows[row].memory == zeros]
+    return [place for place in np.flatnonzero(shown == 0).tolist() if view.rows[rows[place]].allows_nothing()]
 
 
 def _as_slice(rows: Sequence[int]) -> slice | list[int]:

@@ -17,6 +17,7 @@ from grammar_backends import (
     load_vocabulary,
     select_backend,
 )
+from grammar_backends.contract import unpack_ids
 from grammar_backends.contract.bitmask import _views
 from grammar_backends.errors import BackendUnavailable, UnsupportedFeature
 
@@ -26,6 +27,25 @@ A, B = b"ab"
 @functools.cache
 def byte_vocabulary() -> Vocabulary:
     return load_vocabulary("byte")
+
+
+LETTERS = [*(bytes([letter]) for letter in b"abcdefghijklmnopqrstuvwxyzABCD"), b"<call>", b"<end>"]
+"""As many tokens as a word of a row has bits."""
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance"])
+@pytest.mark.parametrize("width", [32, 33, 64])
+def test_f17_fill_says_false_exactly_for_rows_of_ones(name: str, width: int) -> None:
+    for special, text in (({31}, "start: /[a-zA-Z<>]*/"), ({30, 31}, "start: (/[a-zA-Z]/ | <call>)*")):
+        names = {id_: LETTERS[id_].decode() for id_ in special}
+        vocabulary = Vocabulary(LETTERS, special_ids=special, stop_ids=[31], special_names=names, width=width)
+        grammar = load_backend(name, vocabulary).compile_grammar(GrammarSpec.grammar(text)).new_grammar()
+        bitmask = allocate_bitmask(1, width)
+        constrains = grammar.fill_bitmask(bitmask, 0)
+        assert unpack_ids(bitmask[0]) == list(range(32))
+        assert constrains == (width > 32)
+        assert grammar.accept_tokens("r", [31])
+        assert grammar.fill_bitmask(bitmask, 0)
 
 
 @functools.cache

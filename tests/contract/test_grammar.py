@@ -194,6 +194,38 @@ def test_a14_other_spellings_are_a_way_on_where_the_canonical_one_is_a_stop_toke
     assert made.error is None
 
 
+class Telling(Walker):
+    """Tells of dead ends itself, so that nobody reads its rows."""
+
+    fills_stop_tokens = True
+
+    def fill_row(self, row: BitmaskRow) -> None:
+        super().fill_row(row)
+        if self.is_accepting() or self.is_lost():  # as llguidance does at a dead end
+            row.array[:] |= pack_ids([EOS, END], VOCABULARY.width)
+
+    def is_lost(self) -> bool:
+        return self.states[-1] == 9
+
+    def check(self) -> None:
+        if self.is_lost():
+            raise DeadEnd("told")
+
+
+@pytest.mark.parametrize("open_rows", [True, False])
+def test_a14_an_engine_that_tells_of_dead_ends_is_believed(open_rows: bool) -> None:
+    made = Grammar(Maker(Telling), VOCABULARY, VOCABULARY.stop_set, None, open_rows=open_rows)
+    assert allowed(made) == {A, X}
+    made.accept_tokens("r", [X])
+    for _ in range(2):
+        with pytest.raises(DeadEnd, match="told"):
+            allowed(made)
+    made.rollback(1)
+    assert allowed(made) == {A, X}
+    made.accept_tokens("r", [A, B, C])
+    assert allowed(made) == {EOS, END}
+
+
 def test_a14_an_accepting_state_without_continuation_is_no_dead_end() -> None:
     assert allowed(grammar(A, B, C)) == {EOS, END}
 

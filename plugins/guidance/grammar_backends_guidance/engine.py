@@ -120,9 +120,11 @@ class GuidanceEngine:
         """`BatchFiller.fill_rows` by a loop over pointers, which `LLExecutor` does not beat on few cores."""
         address, nbytes = bitmask.address, bitmask.words * 4
         for matcher, row in zip(matchers, rows, strict=True):
-            matcher.fill_at(address + row * nbytes, nbytes)  # type: ignore[attr-defined]  # they are GuidanceMatchers
-        for matcher in [matcher for matcher in matchers if matcher.is_lost()]:  # type: ignore[attr-defined]  # as above
-            matcher.check()  # type: ignore[attr-defined]  # as above
+            # By the engine's own object, and asked at once: each further object is one that is not in the caches.
+            engine = matcher.matcher  # type: ignore[attr-defined]  # they are GuidanceMatchers
+            engine.unsafe_compute_mask_ptr(address + row * nbytes, nbytes)
+            if engine.is_error():
+                matcher.check()  # type: ignore[attr-defined]  # as above
 
     def fill_drafts(
         self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]

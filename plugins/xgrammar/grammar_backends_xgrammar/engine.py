@@ -21,7 +21,7 @@ import tvm_ffi
 import xgrammar
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo, VocabType
 
-from grammar_backends.contract import Artifact, Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
+from grammar_backends.contract import Artifact, Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Vocabulary
 from grammar_backends.contract.grammar_text import (
     ebnf_for_xgrammar,
     ebnf_literal,
@@ -72,7 +72,7 @@ class XGrammarEngine:
     """
 
     version = importlib.metadata.version("xgrammar")
-    finds_dead_ends = False
+    releases_gil = True
     serial_format = "json-2"
 
     def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
@@ -166,32 +166,30 @@ class XGrammarEngine:
         info = self._compiler_showing(named, FRAME).info
         return self._artifact(xgrammar.CompiledGrammar.deserialize_json(source, info), named, known["free_text"])
 
-    def fill_rows(self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int]) -> None:
+    def fill_rows(self, handles: Sequence[Any], bitmask: Bitmask, rows: Sequence[int]) -> None:
         """`BatchFiller.fill_rows` in one native call: a loop costs a call into the engine for each row."""
-        handles = [matcher.handle for matcher in matchers]  # type: ignore[attr-defined]  # they are XGrammarMatchers
         tensor = bitmask.handles.get("xgrammar")
         if tensor is None:
             tensor = bitmask.handles["xgrammar"] = tvm_ffi.from_dlpack(bitmask.array)
-        self._batch.batch_fill_next_token_bitmask(handles, tensor, list(rows), False)
+        self._batch.batch_fill_next_token_bitmask(list(handles), tensor, list(rows), False)
 
     def fill_drafts(
-        self, matchers: Sequence[Matcher], bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]
+        self, handles: Sequence[Any], bitmask: Bitmask, rows: Sequence[int], drafts: Sequence[Sequence[int]]
     ) -> list[int]:
         """`BatchFiller.fill_drafts` by xgrammar's walk over trees: a list of drafts is one without branches."""
         paths: dict[int, _Path] = {}
-        for matcher, row, tokens in zip(matchers, rows, drafts, strict=True):
+        for handle, row, tokens in zip(handles, rows, drafts, strict=True):
             length = len(tokens)
             path = paths.get(length)
             if path is None:
                 path = paths[length] = _Path(length)
             path.tokens[1:] = tokens
-            handle = matcher.handle  # type: ignore[attr-defined]  # as above
             handle.traverse_draft_tree(*path.links, path.tensor, _block(bitmask, row, length + 1), -1.0, None)
         return _legal_prefixes(bitmask, rows, drafts)
 
     def fill_tree(
         self,
-        matcher: Matcher,
+        handle: Any,
         bitmask: Bitmask,
         row: int,
         tokens: Sequence[int],
@@ -200,7 +198,6 @@ class XGrammarEngine:
     ) -> None:
         """`BatchFiller.fill_tree` by xgrammar's own walk."""
         tree = [tvm_ffi.from_dlpack(np.array(part, np.int64)) for part in (first_child, next_sibling, tokens)]
-        handle = matcher.handle  # type: ignore[attr-defined]  # as above
         handle.traverse_draft_tree(*tree, _block(bitmask, row, len(tokens)), -1.0, None)
 
 
@@ -285,12 +282,12 @@ class XGrammarMatcher:
     The Python wrapper costs as much as a fill of an easy row, so it is passed by.
     """
 
-    __slots__ = ("_accept", "_fill", "_hidden", "handle")
+    __slots__ = ("_accept", "_fill", "_hidden", "native")
 
     fills_stop_tokens = True
 
     def __init__(self, handle: Any, hidden: frozenset[int]) -> None:
-        self.handle = handle
+        self.native = handle
         self._hidden = hidden
         self._accept = handle.accept_token
         self._fill = handle.fill_next_token_bitmask
@@ -306,7 +303,7 @@ class XGrammarMatcher:
         return consumed
 
     def rollback(self, num_tokens: int) -> None:
-        self.handle.rollback(num_tokens)
+        self.native.rollback(num_tokens)
 
     def fill_row(self, row: BitmaskRow) -> None:
         try:
@@ -316,13 +313,13 @@ class XGrammarMatcher:
         self._fill(tensor, 0, False)
 
     def is_accepting(self) -> bool:
-        return bool(self.handle.is_completed())
+        return bool(self.native.is_completed())
 
     def fork(self) -> XGrammarMatcher:
-        return XGrammarMatcher(self.handle.fork(), self._hidden)
+        return XGrammarMatcher(self.native.fork(), self._hidden)
 
     def forced_bytes(self) -> bytes:
-        return str(self.handle.find_jump_forward_string()).encode()
+        return str(self.native.find_jump_forward_string()).encode()
 
 
 class FreeTextMatcher(XGrammarMatcher):
@@ -354,7 +351,7 @@ class FreeTextMatcher(XGrammarMatcher):
         return not self._missing[-1] and super().is_accepting()
 
     def fork(self) -> FreeTextMatcher:
-        return FreeTextMatcher(self.handle.fork(), self._hidden, self._tokens, self._missing.copy())
+        return FreeTextMatcher(self.native.fork(), self._hidden, self._tokens, self._missing.copy())
 
 
 def _missing_bytes(missing: int, data: bytes) -> int:
