@@ -7,6 +7,7 @@ ones, the CUDA kernel and compiled code on the host, take it as `Arguments`, one
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -236,9 +237,17 @@ def _check_tensors(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
         raise BitmaskError("every dimension must be below 2**30")
     if logits.data_ptr() % logits.element_size():
         raise BitmaskError("the address of the logits is not a multiple of their size")
-    strides = logits.stride()
-    if 0 in strides and any(stride == 0 and size > 1 for stride, size in zip(strides, logits.shape, strict=True)):
+    (rows, columns), (row_stride, column_stride) = logits.shape, logits.stride()
+    if (column_stride != 1 or row_stride < columns) and _overlap(rows, columns, row_stride, column_stride):
         raise BitmaskError("several logits share one place in memory", hint="Pass a copy, not an expanded view")
+
+
+def _overlap(rows: int, columns: int, row_stride: int, column_stride: int) -> bool:
+    """Whether two logits lie in the same place: so many rows further on are just so many columns back."""
+    if rows < 2 or columns < 2:
+        return (rows > 1 and row_stride == 0) or (columns > 1 and column_stride == 0)
+    common = math.gcd(row_stride, column_stride)
+    return common == 0 or (column_stride // common < rows and row_stride // common < columns)
 
 
 def _check_sizes(rows: RowMapping, jobs: int, logits: torch.Tensor, bitmask: torch.Tensor) -> None:

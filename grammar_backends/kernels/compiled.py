@@ -69,9 +69,11 @@ class Library:
         if minus_infinity is None or bitmask.dtype is not torch.int32 or not (logits.is_cpu and bitmask.is_cpu):
             return False
         shape, mask_shape, strides = logits.shape, bitmask.shape, logits.stride()
-        if len(shape) != 2 or len(mask_shape) != 2 or 0 in strides or 0 in shape or 0 in mask_shape:
+        if len(shape) != 2 or len(mask_shape) != 2 or 0 in shape or 0 in mask_shape:
             return False
         (rows, columns), (jobs, words) = shape, mask_shape
+        if strides[1] != 1 or strides[0] < columns:
+            return False
         address, count, memory = (0, rows, None) if indices is None else _index_memory(indices)
         if count != jobs or max(rows, columns, 32 * words) >= LIMIT:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -174,6 +175,21 @@ def test_h5_logits_that_share_memory_are_refused() -> None:
     logits = torch.zeros((1, 64)).expand(3, -1)
     with pytest.raises(BitmaskError, match="share one place"):
         apply_token_bitmask(logits, torch.zeros((3, 2), dtype=torch.int32))
+
+
+def test_h5_exactly_the_strides_with_which_logits_share_memory_are_refused() -> None:
+    memory = torch.zeros(64)
+    for rows, columns, row_stride, column_stride in itertools.product(range(1, 4), range(1, 5), range(9), range(9)):
+        places = [row * row_stride + column * column_stride for row in range(rows) for column in range(columns)]
+        logits = memory.as_strided((rows, columns), (row_stride, column_stride))
+        masks = torch.zeros((rows, 1), dtype=torch.int32)
+        if len(set(places)) < len(places):
+            with pytest.raises(BitmaskError, match="share one place"):
+                apply_token_bitmask(logits, masks)
+        else:
+            memory.zero_()
+            apply_token_bitmask(logits, masks)
+            assert memory.isneginf().nonzero().flatten().tolist() == sorted(places)
 
 
 def test_h6_all_implementations_give_what_the_reference_gives() -> None:
