@@ -15,9 +15,9 @@ import torch
 
 from grammar_backends.errors import KernelError
 from grammar_backends.kernels import stand_in
-from grammar_backends.kernels.call import Call, Tail, prepare
+from grammar_backends.kernels.call import Call, Tail, plain_call, prepare
 from grammar_backends.kernels.compiled import apply_at_once, apply_compiled, why_not_compiled
-from grammar_backends.kernels.cuda.launcher import apply_by_cuda
+from grammar_backends.kernels.cuda.launcher import apply_at_once_by_cuda, apply_by_cuda
 from grammar_backends.kernels.mapping import Integers, RowMapping
 from grammar_backends.kernels.portable import apply_by_numpy, apply_by_torch
 
@@ -129,7 +129,7 @@ def apply_token_bitmask(
             a logits row listed twice there (`RowMapping`). The logits are unchanged.
     """
     is_plain = rows is None and d2t is None and vocab_size is None and column_offset == 0 and tail == "mask"
-    if is_plain and apply_at_once(logits, bitmask, indices):
+    if is_plain and _apply_at_once(logits, bitmask, indices):
         return
     call = prepare(
         logits,
@@ -144,6 +144,19 @@ def apply_token_bitmask(
     if call.is_empty:
         return
     _implementation_for(logits.device.type)(call)
+
+
+def _apply_at_once(logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | None) -> bool:
+    """Apply what is plainly right by native code; whether that was done."""
+    plain = plain_call(logits, bitmask, indices)
+    if plain is None:
+        return False
+    if logits.is_cpu:
+        return apply_at_once(plain)
+    if logits.is_cuda and cuda_kernel_refusal() is None:
+        apply_at_once_by_cuda(plain, logits.device.index)
+        return True
+    return False
 
 
 @functools.cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,8 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from grammar_backends.errors import KernelError
-from grammar_backends.kernels.call import LAYOUT, LIMIT, MINUS_INFINITY, NOT_GIVEN, Call, packed_arguments
-from grammar_backends.kernels.mapping import Integers, are_bools
+from grammar_backends.kernels.call import Call, PlainCall, packed_arguments
 
 __all__ = ["apply_at_once", "apply_compiled", "why_not_compiled"]
 
@@ -57,59 +55,20 @@ class Library:
         size = call.jobs * call.logits.shape[1] * call.logits.element_size()
         self._apply[size >= LONG](packed_arguments(call), threads or torch.get_num_threads(), vector_bytes)
 
-    def apply_at_once(self, logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | None) -> bool:
-        """Apply, in host memory, what is plainly right, in a fraction of the time that a `Call` takes to make.
+    def apply_at_once(self, plain: PlainCall) -> bool:
+        """Apply a call whose tensors lie in host memory.
 
         Returns:
-            Whether it was plainly right. If not, nothing was done: `prepare` is to say what is wrong, if anything.
+            Whether its rows are in order. If not, nothing was done: `prepare` is to say what is wrong.
         """
-        if not (isinstance(logits, torch.Tensor) and isinstance(bitmask, torch.Tensor)):
-            return False
-        minus_infinity = MINUS_INFINITY.get(logits.dtype)
-        if minus_infinity is None or bitmask.dtype is not torch.int32 or not (logits.is_cpu and bitmask.is_cpu):
-            return False
-        shape, mask_shape, strides = logits.shape, bitmask.shape, logits.stride()
-        if len(shape) != 2 or len(mask_shape) != 2 or 0 in shape or 0 in mask_shape:
-            return False
-        (rows, columns), (jobs, words) = shape, mask_shape
-        if strides[1] != 1 or strides[0] < columns:
-            return False
-        address, count, memory = (0, rows, None) if indices is None else _index_memory(indices)
-        if count != jobs or max(rows, columns, 32 * words) >= LIMIT:
-            return False
-        size = logits.element_size()
-        if logits.data_ptr() % size:
-            return False
-        arguments = LAYOUT.pack(
-            *(logits.data_ptr(), bitmask.data_ptr(), address, 0, 0, 0, 0, 0),
-            *strides,
-            *bitmask.stride(),
-            *(jobs, rows, columns, jobs, 32 * words, 0, NOT_GIVEN, NOT_GIVEN, 0, 1, 0, size, minus_infinity, 0),
-        )
-        apply = self._apply_checked[jobs * columns * size >= LONG]
-        is_applied = apply(arguments, torch.get_num_threads(), WIDEST_VECTORS) != 0
-        del memory  # it had to live until here
-        return is_applied
+        apply = self._apply_checked[plain.jobs * plain.columns * plain.element_size >= LONG]
+        return apply(plain.arguments, torch.get_num_threads(), WIDEST_VECTORS) != 0
 
 
 def _function(function: Any) -> Function:
     function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32), ctypes.c_int32
     typed: Function = function
     return typed
-
-
-def _index_memory(indices: Integers) -> tuple[int, int, object]:
-    """Address and number of int32 indices, and what keeps them there; -1 of them where they are of another kind."""
-    if isinstance(indices, torch.Tensor):
-        if indices.dtype is torch.int32 and indices.is_cpu and indices.dim() == 1 and indices.is_contiguous():
-            return indices.data_ptr(), indices.shape[0], indices
-    elif isinstance(indices, (list, tuple, range)) and not are_bools(indices):
-        try:
-            entries = array("i", indices)
-        except (TypeError, OverflowError):
-            return 0, -1, None
-        return (*entries.buffer_info(), entries)
-    return 0, -1, None
 
 
 def load(library: Path = LIBRARY, source: Path = SOURCE, note: Path = NOTE) -> Library | str:
@@ -144,6 +103,6 @@ def apply_compiled(call: Call) -> None:
     _library.apply(call)
 
 
-def apply_at_once(logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | None) -> bool:
+def apply_at_once(plain: PlainCall) -> bool:
     """As `Library.apply_at_once`, where there is a library."""
-    return not isinstance(_library, str) and _library.apply_at_once(logits, bitmask, indices)
+    return not isinstance(_library, str) and _library.apply_at_once(plain)

@@ -17,7 +17,7 @@ import torch
 from grammar_backends.errors import BitmaskError, KernelError
 from grammar_backends.kernels import stand_in
 from grammar_backends.kernels.apply import Implementation, available_implementations
-from grammar_backends.kernels.call import Arguments, prepare
+from grammar_backends.kernels.call import Arguments, plain_call, prepare
 from grammar_backends.kernels.cuda.driver import Driver
 from grammar_backends.kernels.cuda.launcher import Launcher
 from grammar_backends.kernels.cuda.nvrtc import SOURCE
@@ -134,6 +134,38 @@ def test_h_the_launch_goes_to_the_device_and_stream_of_the_logits(stand_in_drive
         launcher.launch(call, device, stream)
         launch = stand_in_driver.last_launch()
         assert (launch.device, launch.stream or 0) == (device, stream)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_h_a_plain_call_is_packed_and_launched_as_any_other(
+    stand_in_driver: StandIn, dtype: torch.dtype, cut: int
+) -> None:
+    memory = torch.randn(6, 200 + cut).to(dtype)
+    masks = torch.randint(-(2**31), 2**31, (4, 8), dtype=torch.int32)
+    for indices in (None, torch.tensor([5, -1, 0, 2], dtype=torch.int32), [3, 0, -1, 5]):
+        logits, expected = memory.clone()[:, cut:], memory.clone()[:, cut:]
+        bitmask = masks[:, 1:] if indices is not None else masks.repeat(2, 1)[:6, 1:]
+        plain, call = plain_call(logits, bitmask, indices), prepare(expected, bitmask, indices=indices)
+        if plain is None:
+            raise AssertionError(indices)
+        launcher = stand_in_driver.launcher()
+        launcher.launch_plain(plain, 1, 0x77)
+        assert stand_in_driver.last_launch().stream == 0x77
+        launcher.launch(call, 0, 0)
+        assert torch.equal(logits.view(torch.uint8), expected.view(torch.uint8))
+
+
+def test_h_what_is_not_plain_is_left_to_be_looked_at() -> None:
+    logits, masks = torch.zeros(2, 64), torch.zeros((2, 2), dtype=torch.int32)
+    assert plain_call(logits, masks, None) is not None
+    assert plain_call(logits, masks, torch.tensor([1, 0], dtype=torch.int32)) is not None
+    for other in (logits[0], logits.double(), logits.T, logits[:1], logits[:, ::2], logits.to("meta"), [[0.0]]):
+        assert plain_call(other, masks, None) is None  # type: ignore[arg-type]  # some are none at all
+    for other in (masks[0], masks.long(), masks[:, ::2], masks[:, :0], masks.to("meta")):
+        assert plain_call(logits, other, None) is None
+    for indices in ([1], [0, 1.5], [True, False], torch.tensor([0, 1]), torch.tensor([[0, 1]], dtype=torch.int32)):
+        assert plain_call(logits, masks, indices) is None  # type: ignore[arg-type]  # some are no indices
 
 
 def test_h_a_thread_keeps_the_context_it_had_and_gets_one_where_it_had_none(stand_in_driver: StandIn) -> None:

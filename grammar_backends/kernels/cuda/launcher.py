@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 
 from grammar_backends.errors import KernelError
-from grammar_backends.kernels.call import Call, packed_arguments
+from grammar_backends.kernels.call import Call, PlainCall, packed_arguments
 from grammar_backends.kernels.cuda.driver import Driver, Kernel
 from grammar_backends.kernels.cuda.nvrtc import images
 
-__all__ = ["Launcher", "apply_by_cuda", "launcher"]
+__all__ = ["Launcher", "apply_at_once_by_cuda", "apply_by_cuda", "launcher"]
 
 THREADS = 256
 CHUNK_BYTES = 16
@@ -77,13 +77,20 @@ class Launcher:
         Raises:
             KernelError: the kernel cannot be compiled or loaded for the device, or be launched.
         """
-        ready = self._devices.get(device) or self._make_ready(device)
         logits = call.logits
         is_packed = call.d2t is None and logits.stride(1) == call.bitmask.stride(1) == 1
-        name, blocks, rows_of_blocks = _entry_point(
-            logits.shape[1], call.jobs, logits.element_size(), is_packed, ready.few_blocks
-        )
         arguments = packed_arguments(call)
+        self._launch(arguments, logits.shape[1], call.jobs, logits.element_size(), is_packed, device, stream)
+
+    def launch_plain(self, plain: PlainCall, device: int, stream: int) -> None:
+        """The same for a call without anything out of the ordinary."""
+        self._launch(plain.arguments, plain.columns, plain.jobs, plain.element_size, True, device, stream)
+
+    def _launch(
+        self, arguments: bytes, columns: int, jobs: int, size: int, is_packed: bool, device: int, stream: int
+    ) -> None:
+        ready = self._devices.get(device) or self._make_ready(device)
+        name, blocks, rows_of_blocks = _entry_point(columns, jobs, size, is_packed, ready.few_blocks)
         self._driver.launch(ready.kernels[name], blocks, rows_of_blocks, THREADS, arguments, device, stream)
 
     def _make_ready(self, device: int) -> Device:
@@ -138,6 +145,11 @@ def apply_by_cuda(call: Call) -> None:
     """
     device = call.logits.device.index
     launcher().launch(call, device, _current_stream(device))
+
+
+def apply_at_once_by_cuda(plain: PlainCall, device: int) -> None:
+    """As `apply_by_cuda`."""
+    launcher().launch_plain(plain, device, _current_stream(device))
 
 
 def _current_stream(device: int) -> int:
