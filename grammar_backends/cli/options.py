@@ -202,8 +202,8 @@ def _content(kind: str, value: Any) -> tuple[str, Any]:
         return "", value
     if value == "-":
         return "stdin: ", _decoded("stdin", sys.stdin.buffer.read())
-    if kind != "grammar" and value.lstrip().startswith("{"):
-        return "", value
+    if kind != "grammar" and (value.lstrip()[:1] in ("{", "[", '"') or value.strip() in ("true", "false", "null")):
+        return "", value  # JSON, also where it is no schema: no file is called so
     try:
         return f"{value}: ", _decoded(value, Path(value).read_bytes())
     except (OSError, ValueError) as error:
