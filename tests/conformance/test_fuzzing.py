@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
-from grammar_backends import GrammarSpec, PluginHost, default_host, explain, validate_spec
+from grammar_backends import GrammarSpec, PluginHost, default_host, explain, load_vocabulary, validate_spec
 from grammar_backends.errors import SpecError
-from grammar_backends_conformance.fuzzing import front_end
+from grammar_backends_conformance.fuzzing import front_end, schemas
 from grammar_backends_conformance.fuzzing.front_end import Fault, fuzz, run_input
 from grammar_backends_conformance.fuzzing.inputs import KINDS, Input, make_input
+from grammar_backends_conformance.fuzzing.schemas import SchemaMaker, fuzz_schemas
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,20 @@ def test_d19_what_was_found_once(name: str, host: PluginHost) -> None:
         assert error.pointer is not None  # noqa: PT017  # either outcome is right, another exception is not
         return
     assert explain(spec, host=host).steps
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance", "outlines", "auto"])
+def test_c2_no_backend_accepts_what_a_random_schema_refuses(name: str) -> None:
+    result = fuzz_schemas(seed=3_400, schemas=60, names=[name], vocabulary=load_vocabulary("byte"))
+    assert result["wrong"] == []
+    counts = result["counts"][name]
+    assert counts["compiled"] + counts["refused"] == 60
+    assert min(counts["compiled"], counts["valid accepted"], counts["invalid refused"]) >= 10
+
+
+def test_c2_a_text_wrongly_accepted_is_found_with_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "schema_valid", lambda schema, text: False)
+    result = fuzz_schemas(seed=1, schemas=3, names=["guidance"], vocabulary=load_vocabulary("byte"))
+    found = result["wrong"][0]
+    assert found["schema"] == SchemaMaker(found["number"]).schema
+    assert found["text"] in itertools.islice(SchemaMaker(found["number"]).texts(), schemas.VALUES)

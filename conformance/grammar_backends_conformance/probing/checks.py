@@ -413,9 +413,17 @@ def _patterns() -> Iterator[Probe]:
 def _object_checks() -> Iterator[Probe]:
     yield from about_schema(
         "checks/required-needs-properties",
-        _objects({"required": ["a"]}, {"required": ["z"], **A}, {"additionalProperties": INTEGER, "required": ["a"]}),
+        _objects(
+            {"required": ["a"]},
+            {"required": ["z"], **A},
+            {"additionalProperties": INTEGER, "required": ["a"]},
+        ),
         NAMES,
     )
+    # Closed, such an object has no value at all, which is seen before an engine is asked; in an array it may be absent.
+    closed = _objects({"required": ["z"], **A, **CLOSED}, {"required": ["a", "z"], **A, **CLOSED})
+    lists = [{"type": "array", "items": schema} for schema in closed]
+    yield from about_schema("checks/required-needs-properties#absent", lists, [[], *([value] for value in NAMES)])
     counted: list[dict[str, Any]] = [
         {**A_AND_B, **CLOSED, "minProperties": 1},
         {**A_AND_B, "maxProperties": 1},
