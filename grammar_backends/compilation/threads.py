@@ -6,14 +6,19 @@ ending (E6, E16).
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["CompileThreads", "ThreadState"]
+from grammar_backends.workers import watch_forks
+
+__all__ = ["CompileThreads", "Job", "ThreadState"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,9 @@ class ThreadState:
     queued: int
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What is queued."""
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is to be done: `run`, or `refuse` when no thread is left that could. Neither may raise."""
 
     run: Callable[[], None]
     refuse: Callable[[], None]
@@ -59,29 +64,47 @@ class CompileThreads:
     def __init__(self, size: int, max_stuck: int) -> None:
         self._size = size
         self._max_stuck = max_stuck
+        self._closed = False
+        self._forget()
+        self._watch = threading.Thread(target=self._watch_calls, name="grammar-backends-watch", daemon=True)
+        self._watch.start()
+        with self._work:
+            self._fill_up()
+        watch_forks(self)
+
+    def _forget(self) -> None:
+        """Be without jobs and threads."""
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._watched = threading.Condition(lock)
-        self._jobs: deque[_Job] = deque()
+        self._jobs: OrderedDict[Job, None] = OrderedDict()  # the first one, and any one, leaves at once
         self._calls: set[_Call] = set()
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
         self._busy = 0
-        self._closed = False
-        self._watch = threading.Thread(target=self._watch_calls, name="grammar-backends-watch", daemon=True)
-        self._watch.start()
-        with lock:
-            self._fill_up()
 
-    def submit(self, run: Callable[[], None], refuse: Callable[[], None]) -> None:
-        """Queue a job: `run`, or `refuse` when no thread is left that could. Neither may raise."""
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: closed, since the threads are the parent's."""
+        self._closed = True
+        self._forget()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; one that comes after `close` is dropped."""
         with self._work:
+            if self._closed:
+                return
+            self._fill_up()
             hopeless = len(self._stuck) >= len(self._threads)
             if not hopeless:
-                self._jobs.append(_Job(run, refuse))
+                self._jobs[job] = None
                 self._work.notify()
         if hopeless:
-            refuse()
+            job.refuse()
+
+    def withdraw(self, job: Job) -> None:
+        """Drop a job that has not begun, with all that it holds."""
+        with self._work:
+            self._jobs.pop(job, None)
 
     @contextmanager
     def limited(self, seconds: float, give_up: Callable[[], None]) -> Iterator[None]:
@@ -120,8 +143,12 @@ class CompileThreads:
         wanted = self._size + min(len(self._stuck), self._max_stuck)
         while not self._closed and len(self._threads) < wanted:
             thread = threading.Thread(target=self._serve, name="grammar-backends-compile", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system has none left now; the next job asks again
+                logger.error("only %d of %d threads compile: %s", len(self._threads), wanted, error)
+                return
             self._threads.add(thread)
-            thread.start()
 
     def _serve(self) -> None:
         thread = threading.current_thread()
@@ -130,7 +157,7 @@ class CompileThreads:
                 self._work.wait_for(lambda: self._jobs or self._closed)
                 if self._closed:
                     break
-                job = self._jobs.popleft()
+                job, _ = self._jobs.popitem(last=False)
                 self._busy += 1
             job.run()
             del job  # what it holds is not kept until the next one
@@ -144,17 +171,18 @@ class CompileThreads:
     def _watch_calls(self) -> None:
         while (late := self._next_late()) is not None:
             late.give_up()
-            for job in self._hopeless_jobs():
-                job.refuse()
+            del late
+            self._refuse_hopeless()
 
-    def _hopeless_jobs(self) -> list[_Job]:
-        """What is queued though no thread is left for it."""
+    def _refuse_hopeless(self) -> None:
+        """Refuse what is queued though no thread is left for it."""
         with self._work:
             if len(self._stuck) < len(self._threads):
-                return []
+                return
             jobs = list(self._jobs)
             self._jobs.clear()
-            return jobs
+        for job in jobs:
+            job.refuse()
 
     def _next_late(self) -> _Call | None:
         """Wait for a call to be late, and count its thread as stuck; None when the pool is closed."""
@@ -167,5 +195,6 @@ class CompileThreads:
                     self._stuck.add(call.thread)
                     self._fill_up()
                     return call
+                del call  # what it holds is not kept while nothing happens
                 self._watched.wait(left)
             return None

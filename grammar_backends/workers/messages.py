@@ -9,7 +9,7 @@ import json
 import struct
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Decoder", "Message", "read_message", "write_message"]
+__all__ = ["Decoder", "Message", "encode", "read_message", "write_message"]
 
 LENGTHS = struct.Struct("<IQ")
 
@@ -26,11 +26,15 @@ class Message(NamedTuple):
     body: bytes = b""
 
 
+def encode(message: Message) -> bytes:
+    """A message as it travels."""
+    head = json.dumps(message.head).encode()
+    return b"".join((LENGTHS.pack(len(head), len(message.body)), head, message.body))
+
+
 def write_message(stream: IO[bytes], message: Message) -> None:
     """Write and flush."""
-    head = json.dumps(message.head).encode()
-    stream.write(LENGTHS.pack(len(head), len(message.body)) + head)
-    stream.write(message.body)
+    stream.write(encode(message))
     stream.flush()
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from grammar_backends.workers.forks import watch_forks
 from grammar_backends.workers.messages import Message
 from grammar_backends.workers.process import POLL_SECONDS, Limits, Worker, WorkerTrouble, describe_exit
 
@@ -42,7 +43,7 @@ class PoolState:
 
 
 class WorkerPool:
-    """Warm workers. Thread-safe; starts them at once, in the background.
+    """Warm workers. Thread-safe; starts them at once, in the background. In a forked child it is closed.
 
     Args:
         command: a module that calls `serve`, and its arguments; with `setup`, the number of a file descriptor to read
@@ -71,17 +72,27 @@ class WorkerPool:
             self._setup.write(setup)
             self._setup.flush()
             self._command += (str(self._setup.fileno()),)
-        self._changed = threading.Condition()
-        self._idle: list[Worker] = []
-        self._busy: set[Worker] = set()
-        self._starting: list[Worker] = []
         self._lost = 0
         self._failed_starts = 0
         self._next_start = 0.0
         self._unavailable = ""
         self._closed = False
+        self._forget()
         self._keeper = threading.Thread(target=self._keep, name="grammar-backends-worker-keeper", daemon=True)
         self._keeper.start()
+        watch_forks(self)
+
+    def _forget(self) -> None:
+        """Be without workers."""
+        self._changed = threading.Condition()
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._starting: list[Worker] = []
+
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: closed, since the workers are the parent's."""
+        self._closed = True
+        self._forget()
 
     def run(self, task: Message, *, seconds: float | None = None) -> Message:
         """The answer to a task, from the first worker that is free; waits for one while there is hope.

@@ -14,13 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal, cast
 
-from grammar_backends.workers.messages import Decoder, Message, write_message
+from grammar_backends.workers.forks import spawning, watch_forks
+from grammar_backends.workers.messages import Decoder, Message, encode
 
 __all__ = ["POLL_SECONDS", "Limits", "Trouble", "Worker", "WorkerTrouble"]
 
 POLL_SECONDS = 0.05
 """How often limits are looked at."""
 LOG_TAIL = 4096
+SEND_SECONDS = 60.0
+"""How long a worker may take to read a task."""
 
 Trouble = Literal["timeout", "memory", "crash", "killed", "unavailable", "closed"]
 """Why a task has no answer: over its time; over its memory; its worker died of it; or was killed by somebody else
@@ -59,6 +62,8 @@ class Limits:
 class Worker:
     """One process and its two pipes. Used by one thread at a time, but for `signal_kill`.
 
+    In a forked child of its parent it counts as gone, and nothing is done to it.
+
     It is started anew from the interpreter's executable, never forked, so that threads, locks and devices of the
     parent do not matter, and the parent's main module is not run again.
 
@@ -79,22 +84,32 @@ class Worker:
         self.ready: dict[str, Any] | None = None
         self.started = time.monotonic()
         self.memory_when_ready = 0
-        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # lives as long as the worker
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            pass_fds=inherit,
-            start_new_session=True,  # so that Ctrl-C reaches the parent alone, and its children die with it
-            # No module in the current folder shadows anything.
-            env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
-        )
+        # None of these is buffered: a forked child would write out what another thread had left in a buffer.
+        self._log = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # lives as long as the worker
+        with spawning:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                pass_fds=inherit,
+                start_new_session=True,  # so that Ctrl-C reaches the parent alone, and its children die with it
+                # No module in the current folder shadows anything.
+                env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
+            )
+            watch_forks(self)
         self._input = cast("IO[bytes]", self._process.stdin)
         self._output = cast("IO[bytes]", self._process.stdout)
         self._decoder = Decoder()
         self._released = False
-        os.set_blocking(self.fileno(), False)
+        for pipe in (self._input, self._output):
+            os.set_blocking(pipe.fileno(), False)
+
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: it is the parent's."""
+        self._process.returncode = -signal.SIGKILL  # nobody waits for it here
+        self._release()
 
     @property
     def pid(self) -> int:
@@ -104,10 +119,15 @@ class Worker:
         """The pipe to wait on."""
         return self._output.fileno()
 
-    def send(self, message: Message) -> bool:
-        """Give it a task; False when it is gone."""
+    def send(self, message: Message, seconds: float = SEND_SECONDS) -> bool:
+        """Give it a task; False when it is gone, or does not take it in this time."""
+        data, deadline = memoryview(encode(message)), time.monotonic() + seconds
         try:
-            write_message(self._input, message)
+            while data:
+                written = self._input.write(data)  # None while the pipe is full
+                data = data[written or 0 :]
+                if data and not _wait_for(self._input, select.POLLOUT, deadline - time.monotonic()):
+                    return False
         except OSError:
             return False
         return True
@@ -140,9 +160,9 @@ class Worker:
         """
         deadline, memory = time.monotonic() + seconds, self.memory()
         self.forget_log()
-        gone = not self.send(task)
+        gone = not self.send(task, seconds) and time.monotonic() < deadline
         while not gone:
-            self._wait_for_output(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+            _wait_for(self._output, select.POLLIN, min(POLL_SECONDS, deadline - time.monotonic()))
             try:
                 messages, gone = self.receive()
             except ValueError as error:
@@ -158,11 +178,6 @@ class Worker:
         status = self.kill()
         kind: Trouble = "killed" if status == -signal.SIGKILL else "crash"
         raise WorkerTrouble(kind, describe_exit(status) + (f": {words}" if words else ""))
-
-    def _wait_for_output(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self, select.POLLIN)
-        poll.poll(1000 * seconds)
 
     def memory(self) -> int:
         """Resident memory in bytes; 0 where it cannot be told."""
@@ -201,11 +216,14 @@ class Worker:
         status = self._process.poll()
         self.signal_kill()
         self._process.wait()
-        self._released = True
-        for pipe in (self._input, self._output, self._log):
-            with contextlib.suppress(OSError):
-                pipe.close()
+        self._release()
         return self._process.returncode if status is None else status
+
+    def _release(self) -> None:
+        self._released = True
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                cast("IO[bytes]", pipe).close()
 
     def exited(self) -> bool:
         """Whether it has ended."""
@@ -227,6 +245,13 @@ class Worker:
         """Empty the log, so that an engine that talks much fills no disk and old words explain no new crash."""
         self._log.seek(0)  # the worker writes where its parent left off: they share the place in the file
         self._log.truncate()
+
+
+def _wait_for(pipe: IO[bytes], event: int, seconds: float) -> bool:
+    """Wait until a pipe can be used; whether it can, or never will."""
+    poll = select.poll()
+    poll.register(pipe, event)
+    return bool(poll.poll(1000 * max(0.0, seconds)))
 
 
 def _answer(message: Message) -> Message:
