@@ -8,8 +8,10 @@ system. Nothing is synced to the disk: what a power failure leaves half written 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
+import operator
 import os
 import re
 import secrets
@@ -21,6 +23,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from grammar_backends.compilation.arguments import expect
+from grammar_backends.workers import watch_forks
 
 __all__ = ["ArtifactStore"]
 
@@ -46,6 +51,9 @@ ABANDONED_SECONDS = 3600.0
 PAUSE_SECONDS = 60.0
 """How long nothing is written after a write has failed: a full disk is not tried again for each request."""
 
+SKEW_SECONDS = 60.0
+"""Entries that were used further in the future than this were written by a clock that was wrong."""
+
 
 class _File(NamedTuple):
     path: str
@@ -56,19 +64,27 @@ class _File(NamedTuple):
 class ArtifactStore:
     """Bytes by key, in a directory. Thread-safe, and safe with any number of processes on one directory.
 
-    No method raises for what the disk does: what cannot be read is not there, and what cannot be written is not kept,
-    each with a line in the log. A directory that others may write to is not used at all, since engines trust what
-    they read.
+    No method raises for what the disk or the clock does: what cannot be read is not there, and what cannot be written
+    is not kept, with a line in the log for each new reason.
+
+    Engines trust what they read, and some read in native code. So a directory is left alone that belongs to anybody
+    but this user or root, or that others may write to; and so is each file, wherever the directory has gone meanwhile.
 
     Args:
-        directory: made if need be, for its owner alone.
+        directory: made if need be, for its owner alone; made again when it is deleted.
         max_bytes: what the entries may take together. Those that were not used for longest go first. A process looks
             after the sum when it has written a twentieth of it, so that several may exceed it by that much each.
+        shared: trust whoever owns the directory, and its group, for a cache that several users share: the directory is
+            made for them, and so are its files. What everybody may write to is never trusted.
         clock: the time in seconds since the epoch.
 
     Attributes:
         evictions: entries that had to go.
         damaged: entries that were removed since they could not be read.
+
+    Raises:
+        TypeError: an argument is not what it has to be.
+        ValueError: an empty path, or `max_bytes` is negative.
     """
 
     def __init__(
@@ -76,17 +92,35 @@ class ArtifactStore:
         directory: str | os.PathLike[str],
         *,
         max_bytes: int = 1 << 30,
+        shared: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        expect("directory", directory, (str, os.PathLike), "the path of a directory")
+        expect("max_bytes", max_bytes, int, "a number of bytes")
+        expect("shared", shared, bool, "True or False")
+        expect("clock", clock, Callable, "a function that gives seconds")  # type: ignore[arg-type]  # callable() as a class
+        if max_bytes < 0 or not os.fspath(directory):
+            raise ValueError("a path is needed, and max_bytes must be at least 0")
         self.evictions = 0
         self.damaged = 0
         self._directory = Path(directory)
         self._max_bytes = max_bytes
+        self._shared = shared
         self._clock = clock
         self._lock = threading.Lock()
         self._unseen = float("inf")  # bytes written since the last look at all entries
         self._paused_until = float("-inf")
-        self._usable = self._prepare()
+        self._complaints: set[str] = set()
+        try:
+            self._usable = self._prepare()
+        except OSError as error:
+            self._usable = False
+            self._complain(f"no artifacts are kept in {self._directory}: {error.strerror}")
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: nothing is shared but the disk."""
+        self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
         """The bytes that were put under this key; None where there are none, or none that are whole.
@@ -98,11 +132,11 @@ class ArtifactStore:
         if not self._usable:
             return None
         try:
-            content = _read(path)
+            content = self._read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            logger.warning("artifact %s cannot be read: %s", key, error.strerror)
+            self._complain(f"artifacts in {self._directory} cannot be read: {error.strerror}")
             return None
         data = _unpack(key, content)
         if data is None:
@@ -111,8 +145,7 @@ class ArtifactStore:
                 self.damaged += 1
             self.remove(key)
             return None
-        with contextlib.suppress(OSError):  # a store that can only be read serves all the same
-            os.utime(path, (self._clock(),) * 2)
+        self._stamp(path)
         return data
 
     def put(self, key: str, data: bytes) -> None:
@@ -123,19 +156,19 @@ class ArtifactStore:
         """
         path = self._path(key)
         content = _pack(key, data)
-        if not self._usable or len(content) > self._max_bytes or self._clock() < self._paused_until:
+        if not self._usable or len(content) > self._max_bytes or self._is_paused():
             return
         try:
-            self._write(path, content)
+            if not self._write(path, content):
+                return
         except OSError as error:
             self._paused_until = self._clock() + PAUSE_SECONDS
-            logger.warning(
-                "artifacts cannot be written to %s: %s; they are not kept for %g s",
-                self._directory,
-                error.strerror,
-                PAUSE_SECONDS,
+            self._complain(
+                f"artifacts cannot be written to {self._directory}: {error.strerror}; it is tried again every "
+                f"{PAUSE_SECONDS:g} s"
             )
             return
+        self._complaints.clear()
         self._bound(len(content))
 
     def remove(self, key: str) -> None:
@@ -162,30 +195,91 @@ class ArtifactStore:
             raise ValueError(f"{key!r} is no digest in lower-case hexadecimal")
         return self._directory / name
 
+    def _complain(self, text: str) -> None:
+        """Warn, but not again and again of the same; until something could be written."""
+        logger.log(logging.DEBUG if text in self._complaints else logging.WARNING, "%s", text)
+        self._complaints.add(text)
+
+    def _is_paused(self) -> bool:
+        return self._clock() < self._paused_until <= self._clock() + PAUSE_SECONDS  # the clock may have been set back
+
     def _prepare(self) -> bool:
-        try:
+        """Make the directory; whether it can be trusted.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if not self._directory.is_dir():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self._directory.stat()
-        except OSError as error:
-            logger.warning("no artifacts are kept in %s: %s", self._directory, error.strerror)
-            return False
-        trusted = not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
-        if not trusted or status.st_mode & stat.S_IWOTH:
-            logger.warning("no artifacts are kept in %s: other users may write to it", self._directory)
-            return False
+            if self._shared:
+                self._directory.chmod(0o2770)  # files get the group of the directory
+        mistrust = self._mistrust(self._directory.stat())
+        if mistrust:
+            self._complain(f"no artifacts are kept in {self._directory}: {mistrust}")
+        return not mistrust
+
+    def _mistrust(self, status: os.stat_result) -> str:
+        """Why a directory or file is not trusted; "" when it is."""
+        if not hasattr(os, "geteuid"):  # Windows has other rights than these
+            return ""
+        if status.st_mode & stat.S_IWOTH:
+            return "everybody may write to it"
+        if self._shared:
+            return ""
+        if status.st_uid not in (0, os.geteuid()):
+            return f"it belongs to another user ({status.st_uid}), whom ArtifactStore(shared=True) would trust"
+        if status.st_mode & stat.S_IWGRP:
+            return "its group may write to it, whom ArtifactStore(shared=True) would trust; chmod g-w takes that away"
+        return ""
+
+    def _read(self, path: Path) -> bytes:
+        """What a file holds that can be trusted.
+
+        Raises:
+            OSError: there is none.
+        """
+        # A link would lead out of the directory, and a pipe would have to be waited for.
+        flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
+        descriptor = os.open(
+            path, functools.reduce(operator.or_, (getattr(os, name, 0) for name in flags), os.O_RDONLY)
+        )
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            mistrust = self._mistrust(status)
+            if mistrust or not stat.S_ISREG(status.st_mode):
+                raise PermissionError(0, mistrust or "it is no file")
+            return file.read(self._max_bytes + 1)  # what is longer than all may be is cut off, and so is damaged
+
+    def _write(self, path: Path, content: bytes) -> bool:
+        """Write a file; False when its directory is gone, and another one cannot be used."""
+        try:
+            self._write_at_once(path, content)
+        except FileNotFoundError:
+            self._usable = self._prepare()
+            if not self._usable:
+                return False
+            self._write_at_once(path, content)
         return True
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def _write_at_once(self, path: Path, content: bytes) -> None:
+        """A file that is there with all its content, or not at all."""
         temporary = self._directory / f".{secrets.token_hex(16)}.writing"
         try:
             with open(temporary, "xb", opener=_open_private) as file:
+                if self._shared:
+                    os.chmod(temporary, 0o660)
                 file.write(content)
-            os.utime(temporary, (self._clock(),) * 2)
+            self._stamp(temporary)
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+    def _stamp(self, path: Path) -> None:
+        """Note that a file is used now; one of somebody else, or that can only be read, serves all the same."""
+        with contextlib.suppress(OSError, OverflowError, ValueError):
+            os.utime(path, (self._clock(),) * 2)
 
     def _bound(self, nbytes: int) -> None:
         """Make room, where this process has written enough since it looked last."""
@@ -194,10 +288,12 @@ class ArtifactStore:
             if self._unseen < self._max_bytes * RESCAN:
                 return
             self._unseen = 0.0
+        now = self._clock()
         for file in self._files(TEMPORARY):
-            if self._clock() - file.used > ABANDONED_SECONDS:
+            if abs(now - file.used) > ABANDONED_SECONDS:
                 _unlink(file.path)
-        files = sorted(self._files(ENTRY), key=lambda file: file.used)
+        # What a wrong clock has put into the future would never go.
+        files = sorted(self._files(ENTRY), key=lambda file: (file.used <= now + SKEW_SECONDS, file.used))
         total = sum(file.nbytes for file in files)
         if total <= self._max_bytes:
             return
@@ -222,13 +318,6 @@ class ArtifactStore:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _read(path: Path) -> bytes:
-    # A link would lead out of the directory, whose owner is all that is trusted.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb") as file:
-        return file.read()
 
 
 def _unlink(path: str) -> bool:

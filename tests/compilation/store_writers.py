@@ -5,11 +5,13 @@ The bytes of an entry follow from its key, so that any reader can tell whether t
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import resource
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -44,7 +46,7 @@ def write_for_ever(store: ArtifactStore, rng: random.Random) -> None:
 
 
 def report(*figures: int) -> None:
-    sys.stdout.write(" ".join(map(str, figures)))
+    sys.stdout.write(" ".join(str(int(figure)) for figure in figures))
 
 
 def kill_writers(directory: Path) -> None:
@@ -85,17 +87,43 @@ def work_at_once(directory: Path) -> None:
 def fill_disk(directory: Path) -> None:
     """Write where no file may be longer than a page, for which Python ignores the signal that comes with it."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    no_room(directory)
+
+
+def no_room(directory: Path) -> None:
+    """Write what is too large for where it is written to, beside what is not."""
     store = ArtifactStore(directory)
     small, large = KEYS[:2]
     store.put(small, b"small")
     kept = 0
     for _ in range(10):
-        store.put(large, os.urandom(50_000))
+        store.put(large, os.urandom(100_000))
         kept += store.get(large) is not None
     report(kept, int(store.get(small) == b"small"), len(list(directory.iterdir())))
 
 
-TASKS = (kill_writers, work_at_once, fill_disk)
+def read_only(directory: Path) -> None:
+    """Read and write where only reading is allowed, which root does not notice."""
+    told: list[logging.LogRecord] = []
+    logging.getLogger("grammar_backends.compilation.store").addFilter(lambda record: not told.append(record))
+    with tempfile.TemporaryDirectory() as place:
+        cache = Path(place) / "cache"
+        clock = iter(range(1_000_000_000, 2_000_000_000, 1_000))
+        ArtifactStore(cache).put(KEYS[0], b"old")
+        if not os.geteuid():
+            for path in (Path(place), cache, *cache.iterdir()):
+                os.chown(path, 65534, 65534)
+            os.seteuid(65534)
+        cache.chmod(0o500)
+        store = ArtifactStore(cache, clock=lambda: next(clock))
+        for _ in range(5):
+            store.put(KEYS[1], b"new")
+        report(store.get(KEYS[0]) == b"old", store.get(KEYS[1]) is not None, len(told))
+        cache.chmod(0o700)
+        os.seteuid(os.getuid())
+
+
+TASKS = (kill_writers, work_at_once, fill_disk, no_room, read_only)
 
 if __name__ == "__main__":
     {task.__name__: task for task in TASKS}[sys.argv[1]](Path(sys.argv[2]))
