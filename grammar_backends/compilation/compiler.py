@@ -10,7 +10,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -46,7 +46,7 @@ class Compilation:
     Attributes:
         asked: a backend's name, or "auto".
         spec: the spec.
-        watch: see `Watch`.
+        artifact: the grammar as bytes, to be read and not compiled; None to compile it.
         backend: who works on it, or did last.
         trace: the automatic choice, once it is made.
         source, isolation, seconds: see `Provenance`.
@@ -54,7 +54,8 @@ class Compilation:
 
     asked: str
     spec: GrammarSpec
-    watch: Watch
+    artifact: bytes | None = None
+    watch: Watch = contextlib.nullcontext
     backend: str = AUTO
     trace: Trace | None = None
     source: GrammarSource = "compiled"
@@ -93,9 +94,8 @@ class Compiler:
     ) -> None:
         self._host = host
         self._policy = policy = Policy.of(policy)
-        for level in isolation.values() if isinstance(isolation, Mapping) else (isolation,):
-            if level is not None and level not in get_args(Isolation):
-                raise ValueError(f"isolation must be one of {', '.join(get_args(Isolation))}, not {shown(level)}")
+        _check_levels(isolation)
+        _check_names(host, (*options, *(isolation if isinstance(isolation, Mapping) else ())))
         self._isolation = isolation
         self._limits = limits
         self._store = store
@@ -137,15 +137,6 @@ class Compiler:
             return tuple(self._host.backend(name).name for name in order)
         return tuple(name for name, spec in usable.items() if spec.priority is not None)
 
-    def check_name(self, name: str) -> None:
-        """See that a request names "auto" or a backend.
-
-        Raises:
-            BackendUnavailable: there is no such backend.
-        """
-        if name != AUTO:
-            self._host.backend(name)
-
     def isolation(self, name: str, kind: GrammarKind) -> Isolation:
         """Where a backend compiles a kind of spec.
 
@@ -154,6 +145,10 @@ class Compiler:
         """
         chosen = self._isolation.get(name) if isinstance(self._isolation, Mapping) else self._isolation
         return chosen or isolation_of(self._host.backend(name), kind)
+
+    def is_inline(self, name: str, spec: GrammarSpec) -> bool:
+        """Whether a spec is compiled by whoever submits it; the automatic choice never is."""
+        return name != AUTO and self.isolation(name, spec.kind) == "inline"
 
     def load(self, name: str) -> None:
         """Load a backend ahead of its first use; one that cannot be loaded says so when it is used."""
@@ -177,16 +172,20 @@ class Compiler:
         """Release the backends, after the last compilation has ended (B13)."""
         self._backends.destroy()
 
-    def compile(self, work: Compilation) -> CompiledGrammar:
+    def compile(self, work: Compilation, watch: Watch) -> CompiledGrammar:
         """Compile, and note in `work` how.
 
         Raises:
-            GrammarBackendsError: the spec cannot be used, or the engine failed.
+            GrammarBackendsError: the spec or the artifact cannot be used, or the engine failed.
             WorkerTrouble: the process it was compiled in did not answer.
         """
-        if work.asked != AUTO:
-            return self._compile_with(work.asked, work)
-        return self._compile_with_the_first(work)
+        work.watch = watch
+        try:
+            if work.asked != AUTO:
+                return self._compile_with(work.asked, work)
+            return self._compile_with_the_first(work)
+        finally:
+            work.watch = contextlib.nullcontext  # what it holds is not kept as long as `work` is
 
     def _compile_with_the_first(self, work: Compilation) -> CompiledGrammar:
         """Try one candidate after another, by compiling in earnest: what an engine lets pass at first it may still
@@ -218,9 +217,9 @@ class Compiler:
             return known
         with work.watch(LOAD_SECONDS):
             backend = self._backends.get(name)
-        stored = self._stored(backend, work)
-        if stored is not None:
-            return stored
+        ready = self._stored(backend, work) if work.artifact is None else self._given(backend, work, work.artifact)
+        if ready is not None:
+            return ready
         work.source, work.isolation = "compiled", self.isolation(name, work.spec.kind)
         data: bytes | None = None
         if work.isolation == "process":
@@ -231,6 +230,14 @@ class Compiler:
         else:
             compiled = self._load(backend, work, data)
         self._keep(backend, compiled, data)
+        return compiled
+
+    def _given(self, backend: GrammarBackend, work: Compilation, artifact: bytes) -> CompiledGrammar:
+        """What was compiled elsewhere (E19)."""
+        work.source = "artifact"
+        with work.watch(self._left(work)):
+            compiled = backend.load_grammar(work.spec, artifact)
+        self._keep(backend, compiled, artifact)
         return compiled
 
     def _stored(self, backend: GrammarBackend, work: Compilation) -> CompiledGrammar | None:
@@ -276,3 +283,26 @@ class Compiler:
 
     def _left(self, work: Compilation) -> float:
         return max(0.0, self._limits.compile_seconds - work.seconds)
+
+
+def _check_levels(isolation: object) -> None:
+    """See that levels of isolation exist.
+
+    Raises:
+        ValueError: one does not.
+    """
+    for level in isolation.values() if isinstance(isolation, Mapping) else (isolation,):
+        if level is not None and level not in get_args(Isolation):
+            raise ValueError(f"isolation must be one of {', '.join(get_args(Isolation))}, not {shown(level)}")
+
+
+def _check_names(host: PluginHost, names: Iterable[str]) -> None:
+    """See that whoever gives options or a level of isolation to a backend has not misspelt it.
+
+    Raises:
+        BackendUnavailable: there is no such backend. One that is there and cannot be used is no mistake.
+    """
+    there = {record.spec.name for record in host.backends} | {plugin.name for plugin in host.plugins}
+    for name in names:
+        if name not in there:
+            host.backend(name)

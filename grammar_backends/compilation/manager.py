@@ -10,32 +10,38 @@ import functools
 import logging
 import threading
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from grammar_backends.compilation.arguments import expect
 from grammar_backends.compilation.caches import FailureCache, GrammarCache
-from grammar_backends.compilation.compiler import AUTO, Compilation, Compiler
+from grammar_backends.compilation.compiler import AUTO, Compilation, Compiler, Watch
 from grammar_backends.compilation.isolation import Isolation
 from grammar_backends.compilation.limits import ManagerLimits
 from grammar_backends.compilation.outcome import CompilationFailure, FailureKind
 from grammar_backends.compilation.store import ArtifactStore
-from grammar_backends.compilation.threads import CompileThreads, ThreadState
-from grammar_backends.compilation.ticket import GrammarTicket, Provenance
+from grammar_backends.compilation.threads import CompileThreads, Job, ThreadState
+from grammar_backends.compilation.ticket import GrammarTicket, Provenance, stops_program
 from grammar_backends.contract import CompiledGrammar, GrammarSpec, Vocabulary
-from grammar_backends.errors import BackendUnavailable, CompileError, UnsupportedFeature
+from grammar_backends.contract.serial import sealed_identity
+from grammar_backends.errors import ArtifactError, BackendUnavailable, CompileError, UnsupportedFeature
 from grammar_backends.plugins import PluginHost, default_host
 from grammar_backends.selection import Policy, Trace
 from grammar_backends.statistics import EngineStatistics, FailureLog
-from grammar_backends.workers import PoolState
+from grammar_backends.workers import PoolState, watch_forks
 
 __all__ = ["GrammarManager", "ManagerState"]
 
 logger = logging.getLogger(__name__)
 
 NONE = "none"
+
+END_SECONDS = 2.0
+"""How long the end of a program waits for the workers of a manager that was not shut down."""
 
 Key = tuple[str, GrammarSpec]
 """Who is asked for what. Everything else that an artifact depends on is the same for all of one manager."""
@@ -48,6 +54,19 @@ class _Choice(NamedTuple):
     trace: Trace | None
 
 
+class _Works(NamedTuple):
+    """What compiles for a manager. It knows nothing of the manager, so that it can end when nobody holds that."""
+
+    compiler: Compiler
+    threads: CompileThreads
+
+    def close(self, seconds: float) -> bool:
+        """Kill the processes and wait for the threads; whether all are gone."""
+        deadline = time.monotonic() + seconds
+        gone = self.compiler.close(max(0.0, seconds))
+        return self.threads.close(max(0.0, deadline - time.monotonic())) and gone
+
+
 @dataclass(eq=False, slots=True)
 class _Flight:
     """One compilation on its way, and who waits for it (E8).
@@ -56,7 +75,8 @@ class _Flight:
         key: who is asked for what.
         work: what is known of it.
         submitted: when, for the time in the queue.
-        tickets: who waits, the first one first.
+        tickets: who waits, in order.
+        job: what is queued for it, as long as it is.
         begun: whether a worker has it.
         landed: whether its tickets are done.
         queue_seconds: how long it waited for a worker.
@@ -65,20 +85,26 @@ class _Flight:
     key: Key
     work: Compilation
     submitted: float
-    tickets: list[GrammarTicket] = field(default_factory=list)
+    tickets: dict[GrammarTicket, None] = field(default_factory=dict)
+    job: Job | None = None
     begun: bool = False
     landed: bool = False
     queue_seconds: float = 0.0
 
+    @property
+    def route(self) -> tuple[Key, bytes | None]:
+        """What flights are told apart by: what is read from given bytes is nobody else's (E19)."""
+        return self.key, self.work.artifact
+
     def board(self, ticket: GrammarTicket) -> None:
         """One more waits."""
         ticket._flight = self
-        self.tickets.append(ticket)
+        self.tickets[ticket] = None
 
-    def provenance(self, ticket: GrammarTicket) -> Provenance:
+    def provenance(self, ticket: GrammarTicket, *, first: bool) -> Provenance:
         """Where the outcome of one of its tickets comes from."""
         work = self.work
-        source = work.source if ticket is self.tickets[0] else "joined"
+        source = work.source if first else "joined"
         trace = work.trace if ticket.backend == AUTO else None
         return Provenance(work.backend, source, work.isolation, self.queue_seconds, work.seconds, trace)
 
@@ -89,7 +115,8 @@ class ManagerState:
 
     Attributes:
         pending: compilations on their way, queued ones included.
-        threads: the threads that compile, or wait for a process; None with backend "none".
+        threads: the threads that compile, or wait for a process; None with backend "none", and in a forked child that
+            has not compiled yet.
         processes: the workers; None when no backend needs any.
         cached_entries, cached_bytes, evictions: the compiled grammars in memory.
         cached_failures: failures that are remembered.
@@ -107,7 +134,8 @@ class ManagerState:
 class GrammarManager:
     """Compiles grammars in the background. Thread-safe; a context manager that shuts down at its end.
 
-    Its workers and backends begin to load at once, in the background.
+    Its workers and backends begin to load at once, in the background. After a fork it serves the child too, with
+    workers of its own that start with the first compilation; what was pending has failed there.
 
     Args:
         vocabulary: whose rows the grammars fill; may be None with ``backend="none"`` (E19).
@@ -129,6 +157,7 @@ class GrammarManager:
     Raises:
         BackendUnavailable: the backend does not exist or cannot be used.
         VocabularyError: the vocabulary cannot be sent to the processes that compile.
+        TypeError: an argument is not what it has to be; the message says what to pass.
         ValueError: no vocabulary, or no such policy or level of isolation.
     """
 
@@ -146,34 +175,76 @@ class GrammarManager:
         synchronous: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        _check(vocabulary, backend, host, options, limits, store, synchronous, clock)
         self.limits = limits = limits or ManagerLimits()
         self._backend = backend
         self._synchronous = synchronous
         self._clock = clock
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._make_locks()
         self._finished = 0
+        self._running = 0
         self._closed = False
-        self._flights: dict[Key, _Flight] = {}
+        self._flights: dict[tuple[Key, bytes | None], _Flight] = {}
         self._choices: OrderedDict[GrammarSpec, _Choice] = OrderedDict()
         self._grammars = GrammarCache(limits.cached_entries, limits.cached_bytes)
         self._failures = FailureCache(
             limits.cached_failures, limits.failure_seconds, limits.transient_failure_seconds, clock
         )
-        self._failure_log = FailureLog(logger)
-        self._compiler: Compiler | None = None
+        self._works: _Works | None = None
+        self._unattended: weakref.finalize[..., GrammarManager] | None = None
+        watch_forks(self)
         if backend == NONE:
             return
         if vocabulary is None:
             raise ValueError('a vocabulary is needed, but for backend="none"')
-        self._compiler = Compiler(
-            vocabulary, host or default_host(), backend, policy, options or {}, isolation, limits, store, self._recall
+        self._host = host or default_host()
+        self._new_compiler = functools.partial(
+            Compiler, vocabulary, self._host, backend, policy, options or {}, isolation, limits, store
         )
-        self._threads = CompileThreads(limits.threads, limits.stuck_threads)
-        for name in self._compiler.usual:
-            self._threads.submit(functools.partial(self._compiler.load, name), lambda: None)
+        self._works = self._start()
 
-    def submit(self, request_id: str, spec: GrammarSpec, backend: str | None = None) -> GrammarTicket:
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._starting = threading.Lock()
+        self._failure_log = FailureLog(logger)
+
+    def _start(self) -> _Works:
+        """Start what compiles, and have the usual backends loaded."""
+        compiler = self._new_compiler(recall=functools.partial(_recall, self._lock, self._grammars))
+        works = _Works(compiler, CompileThreads(self.limits.threads, self.limits.stuck_threads))
+        self._unattended = weakref.finalize(self, _end, works)
+        for name in compiler.usual:
+            works.threads.submit(Job(functools.partial(compiler.load, name), lambda: None))
+        return works
+
+    def _attend(self) -> None:
+        """There is nothing any more that would have to be ended with the manager."""
+        if self._unattended is not None:
+            self._unattended.detach()
+
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: in the child, whose first compilation starts threads and workers of its own.
+
+        What is in memory stays usable. What was pending is compiled in the parent, and has failed here; its callbacks
+        are the parent's, since they may belong to an event loop there.
+        """
+        self._make_locks()
+        self._running = 0
+        self._works = None
+        self._attend()
+        flights, self._flights = self._flights, {}
+        for flight in flights.values():
+            flight.landed = True
+            tickets = [ticket for ticket in flight.tickets if ticket.outcome is None]
+            for ticket in tickets:
+                ticket._callbacks.clear()
+            with self._lock:
+                self._finish(tickets, _FORKED)
+
+    def submit(
+        self, request_id: str, spec: GrammarSpec, backend: str | None = None, *, artifact: bytes | None = None
+    ) -> GrammarTicket:
         """A ticket for the grammar of a request; returns at once, unless the manager is synchronous.
 
         One key that is submitted many times is compiled once, by one worker (E8); what is in memory is ready at once,
@@ -184,15 +255,20 @@ class GrammarManager:
             request_id: the engine's own; used in messages only.
             spec: what to compile.
             backend: who is asked, when not the manager's usual one: "auto" or a backend's name.
+            artifact: the grammar as `GrammarBackend.dump_grammar` wrote it elsewhere, to be read and not compiled
+                (E19); "auto" is then the backend that wrote it. Bytes that are damaged, or foreign to this manager,
+                fail this ticket alone. Trust them as you trust code: an engine reads them.
 
         Raises:
-            TypeError: `spec` is no `GrammarSpec`.
+            TypeError: `spec` is no `GrammarSpec`, or `artifact` no bytes.
         """
         if not isinstance(spec, GrammarSpec):
             raise TypeError(f"a GrammarSpec is needed, not {type(spec).__name__}")
+        if artifact is not None:
+            expect("artifact", artifact, bytes, "the bytes of `dump_grammar`")
         ticket = GrammarTicket(self, request_id, spec, backend or self._backend)
         with self._lock:
-            flight = self._board(ticket)
+            flight = self._board(ticket, artifact)
         if flight is not None:
             self._launch(flight)
         if self._synchronous:
@@ -215,14 +291,14 @@ class GrammarManager:
 
     def wait_warm(self, seconds: float | None = None) -> bool:
         """Wait until the processes are warm; whether they are. Nothing needs this but a measurement."""
-        return self._compiler is None or self._compiler.wait_warm(seconds)
+        return self._works is None or self._works.compiler.wait_warm(seconds)
 
     @property
     def state(self) -> ManagerState:
         """How it is now."""
-        compiler, grammars = self._compiler, self._grammars
-        threads = self._threads.state if compiler else None
-        processes = compiler.processes if compiler else None
+        works, grammars = self._works, self._grammars
+        threads = works.threads.state if works else None
+        processes = works.compiler.processes if works else None
         with self._lock:
             counts = len(grammars), grammars.nbytes, grammars.evictions, len(self._failures)
             return ManagerState(len(self._flights), threads, processes, *counts)
@@ -250,12 +326,14 @@ class GrammarManager:
             flights = list(self._flights.values())
         for flight in flights:
             self._land(flight, _SHUT_DOWN)
-        if self._compiler is None:
-            return True
-        ended = self._compiler.close(max(0.0, deadline - time.monotonic()))
-        ended = self._threads.close(max(0.0, deadline - time.monotonic())) and ended
-        if ended:
-            self._compiler.destroy()
+        with self._starting:  # nobody starts anything after this
+            works = self._works
+        ended = works is None or works.close(deadline - time.monotonic())
+        # What compiles in a thread that submits is in none of the manager's.
+        ended = self._wait_for(lambda: not self._running, max(0.0, deadline - time.monotonic())) and ended
+        if works is not None and ended:
+            works.compiler.destroy()
+            self._attend()
         with self._lock:
             self._grammars.clear()
         return ended
@@ -270,75 +348,109 @@ class GrammarManager:
 
     # From here on: what a ticket goes through. Methods that need the lock say so.
 
-    def _board(self, ticket: GrammarTicket) -> _Flight | None:
+    def _board(self, ticket: GrammarTicket, artifact: bytes | None) -> _Flight | None:
         """Finish a ticket from memory, or let it wait; the flight that is to be launched for it. Under the lock."""
         if self._closed:
             self._finish([ticket], _SHUT_DOWN)
             return None
-        if self._compiler is None or ticket.backend == NONE:
+        if self._backend == NONE or ticket.backend == NONE:
             self._finish([ticket], _DISABLED)
             return None
         try:
-            self._compiler.check_name(ticket.backend)
-        except BackendUnavailable as error:  # here, so that no name that clients make up is remembered anywhere
+            key, trace = self._key(ticket, artifact)
+        except (ArtifactError, BackendUnavailable) as error:  # so that no name clients make up is remembered anywhere
             self._finish([ticket], CompilationFailure.of(error, ticket.backend))
             return None
-        key, trace = self._key(ticket)
         compiled = self._grammars.get(key)
         if compiled is not None:
-            self._finish([ticket], compiled, lambda _: Provenance(key[0], "memory", trace=trace))
+            self._finish([ticket], compiled, Provenance(key[0], "memory", trace=trace))
             return None
-        flight = self._flights.get(key)
+        flight = self._flights.get((key, artifact))
         if flight is not None:
             flight.board(ticket)
             return None
-        failure = self._failures.get(key)
+        failure = self._failures.get(key) if artifact is None else None
         if failure is not None:
             told = trace or getattr(failure.error, "trace", None)
-            self._finish([ticket], failure, lambda _: Provenance(key[0], "failed before", trace=told))
+            self._finish([ticket], failure, Provenance(key[0], "failed before", trace=told))
             return None
-        work = Compilation(*key, contextlib.nullcontext, trace=trace)
-        flight = self._flights[key] = _Flight(key, work, time.monotonic())
+        work = Compilation(*key, artifact=artifact, trace=trace)
+        flight = _Flight(key, work, time.monotonic())
+        self._flights[flight.route] = flight
         flight.board(ticket)
         return flight
 
-    def _key(self, ticket: GrammarTicket) -> tuple[Key, Trace | None]:
-        """What is to be compiled: where the automatic choice was made before, by the backend that it came to."""
-        choice = self._choices.get(ticket.spec) if ticket.backend == AUTO else None
-        if choice is None:
-            return (ticket.backend, ticket.spec), None
-        self._choices.move_to_end(ticket.spec)
-        return (choice.backend, ticket.spec), choice.trace
+    def _key(self, ticket: GrammarTicket, artifact: bytes | None) -> tuple[Key, Trace | None]:
+        """What is to be compiled: where the automatic choice was made before, by the backend that it came to.
+
+        Raises:
+            ArtifactError: nobody can be asked for the artifact.
+            BackendUnavailable: there is no such backend.
+        """
+        name, trace = ticket.backend, None
+        if name == AUTO and artifact is not None:
+            name = sealed_identity(artifact).get("backend", "")
+        if name != AUTO:
+            self._host.backend(name)
+        elif (choice := self._choices.get(ticket.spec)) is not None:
+            self._choices.move_to_end(ticket.spec)
+            name, trace = choice
+        return (name, ticket.spec), trace
 
     def _launch(self, flight: _Flight) -> None:
         """Have a flight compiled: here, or by the next thread that is free."""
-        if self._synchronous or self._is_inline(*flight.key):
-            self._run(flight)
+        try:
+            works = self._started()
+        except Exception as error:  # no thread, process or memory left; only a forked child starts so late
+            wrapped = BackendUnavailable(f"nothing that compiles can be started: {error}")
+            wrapped.__cause__ = error
+            self._land(flight, CompilationFailure.of(wrapped, flight.key[0]))
             return
-        flight.work.watch = lambda seconds: self._threads.limited(
-            seconds, functools.partial(self._give_up, flight, seconds)
+        if works is None:  # shut down meanwhile: it has landed
+            return
+        if self._synchronous or works.compiler.is_inline(*flight.key):
+            self._run(works, flight, contextlib.nullcontext)
+            return
+
+        def watch(seconds: float) -> contextlib.AbstractContextManager[None]:
+            return works.threads.limited(seconds, functools.partial(self._give_up, flight, seconds))
+
+        job = flight.job = Job(
+            functools.partial(self._run, works, flight, watch), functools.partial(self._land, flight, _STUCK)
         )
-        self._threads.submit(functools.partial(self._run, flight), functools.partial(self._land, flight, _STUCK))
+        works.threads.submit(job)
+        if flight.landed:  # cancelled before it was queued
+            works.threads.withdraw(job)
 
-    def _is_inline(self, name: str, spec: GrammarSpec) -> bool:
-        return self._compiler is not None and name != AUTO and self._compiler.isolation(name, spec.kind) == "inline"
+    def _started(self) -> _Works | None:
+        """What compiles, started now in a forked child; None when nothing is to be started any more."""
+        if self._works is None:
+            with self._starting:
+                if self._works is None and not self._closed:
+                    self._works = self._start()
+        return self._works
 
-    def _run(self, flight: _Flight) -> None:
+    def _run(self, works: _Works, flight: _Flight, watch: Watch) -> None:
         """Compile, in whichever thread this is. Raises nothing but what stops the program."""
         with self._lock:
-            if flight.landed or self._compiler is None:  # cancelled, or shut down
+            flight.job = None
+            if flight.landed:  # cancelled, or shut down
                 return
             flight.begun = True
             flight.queue_seconds = time.monotonic() - flight.submitted
-        outcome: CompiledGrammar | CompilationFailure
+            self._running += 1
+        outcome: CompiledGrammar | CompilationFailure = _CANCELLED
         try:
-            outcome = self._compiler.compile(flight.work)
+            outcome = works.compiler.compile(flight.work, watch)
         except BaseException as error:  # an engine's panic is no Exception
-            outcome = CompilationFailure.of(error, flight.work.backend)
-            if isinstance(error, KeyboardInterrupt):
-                self._land(flight, _CANCELLED)
+            if stops_program(error):
                 raise
-        self._land(flight, outcome)
+            outcome = CompilationFailure.of(error, flight.work.backend)
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._changed.notify_all()
+            self._land(flight, outcome)
 
     def _give_up(self, flight: _Flight, seconds: float) -> None:
         """A call into an engine does not come back."""
@@ -353,12 +465,14 @@ class GrammarManager:
             if not first and isinstance(outcome, CompilationFailure):
                 return
             flight.landed = True
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
             self._remember(flight, outcome)
             tickets = list(flight.tickets) if first else []
-            self._finish(tickets, outcome, flight.provenance)
-        if isinstance(outcome, CompilationFailure) and not self._closed:
+            for ticket in tickets:
+                self._finish([ticket], outcome, flight.provenance(ticket, first=ticket is tickets[0]))
+            # Last: a fork between the two finishes what it still finds on its way.
+            if self._flights.get(flight.route) is flight:
+                del self._flights[flight.route]
+        if isinstance(outcome, CompilationFailure) and outcome.kind is not FailureKind.SHUTDOWN:
             self._failure_log.report(
                 outcome.error,
                 spec=flight.key[1],
@@ -373,7 +487,8 @@ class GrammarManager:
         if self._closed:
             return
         if isinstance(outcome, CompilationFailure):
-            self._failures.put(flight.key, outcome)
+            if flight.work.artifact is None:
+                self._failures.put(flight.key, outcome)
             return
         self._failures.forget(flight.key)
         work = flight.work
@@ -385,19 +500,15 @@ class GrammarManager:
 
     def _finish(
         self,
-        tickets: Sequence[GrammarTicket],
+        tickets: Iterable[GrammarTicket],
         outcome: CompiledGrammar | CompilationFailure,
-        provenance: Callable[[GrammarTicket], Provenance | None] = lambda _: None,
+        provenance: Provenance | None = None,
     ) -> None:
         """Under the lock."""
         for ticket in tickets:
-            ticket._finish(outcome, provenance(ticket))
-        self._finished += len(tickets)
+            ticket._finish(outcome, provenance)
+            self._finished += 1
         self._changed.notify_all()
-
-    def _recall(self, name: str, spec: GrammarSpec) -> CompiledGrammar | None:
-        with self._lock:
-            return self._grammars.get((name, spec))
 
     # What tickets ask of their manager.
 
@@ -412,14 +523,18 @@ class GrammarManager:
         """One ticket fails on its own account; whether it was pending. A flight without tickets that has not begun is
         dropped (E7)."""
         with self._lock:
-            flight = ticket._flight
+            flight: _Flight | None = ticket._flight
             if flight is None or ticket.outcome is not None:
                 return False
-            flight.tickets.remove(ticket)
+            self._finish([ticket], failure)
+            del flight.tickets[ticket]
+            job = None
             if not flight.tickets and not flight.begun:
                 flight.landed = True
-                del self._flights[flight.key]
-            self._finish([ticket], failure)
+                del self._flights[flight.route]
+                job, flight.job = flight.job, None
+        if job is not None and self._works is not None:
+            self._works.threads.withdraw(job)
         ticket._call_back()
         return True
 
@@ -433,6 +548,50 @@ class GrammarManager:
     def _wait_for(self, condition: Callable[[], bool], seconds: float | None) -> bool:
         with self._changed:
             return self._changed.wait_for(condition, seconds)
+
+
+def _check(
+    vocabulary: object,
+    backend: object,
+    host: object,
+    options: object,
+    limits: object,
+    store: object,
+    synchronous: object,
+    clock: object,
+) -> None:
+    """See that the arguments of a manager are what they have to be.
+
+    Raises:
+        TypeError: one is not; the message says what to pass.
+    """
+    maker = 'a Vocabulary, such as load_vocabulary("tekken")'
+    expect("vocabulary", vocabulary, (Vocabulary, type(None)), maker)
+    expect("backend", backend, str, '"auto", "none" or the name of a backend')
+    expect("host", host, (PluginHost, type(None)), "a PluginHost or None")
+    expect("limits", limits, (ManagerLimits, type(None)), "ManagerLimits(...) or None")
+    expect("store", store, (ArtifactStore, type(None)), "ArtifactStore(directory) or None")
+    expect("synchronous", synchronous, bool, "True or False")
+    expect("clock", clock, Callable, "a function that gives seconds")  # type: ignore[arg-type]  # callable() as a class
+    expect("options", options, (Mapping, type(None)), "a mapping from a backend's name to its options")
+    for name, given in options.items() if isinstance(options, Mapping) else ():
+        expect(f"options[{name!r}]", given, Mapping, "a mapping of options")
+
+
+def _recall(lock: threading.Lock, grammars: GrammarCache, name: str, spec: GrammarSpec) -> CompiledGrammar | None:
+    with lock:
+        return grammars.get((name, spec))
+
+
+def _end(works: _Works) -> None:
+    """End what compiles for a manager that nobody has shut down: it is gone, or the program ends.
+
+    In a thread of its own, since the garbage collector may come upon one that holds a lock of it.
+    """
+    closing = threading.Thread(target=works.close, args=(END_SECONDS,), name="grammar-backends-end", daemon=True)
+    with contextlib.suppress(RuntimeError):  # no thread can be had any more: the workers end with their parent
+        closing.start()
+        closing.join(END_SECONDS)
 
 
 def _read(manager: GrammarManager, read: Callable[[ManagerState], float]) -> float:
@@ -467,6 +626,7 @@ def _failure(kind: FailureKind, message: str) -> CompilationFailure:
 
 _CANCELLED = _failure(FailureKind.CANCELLED, "the request was cancelled")
 _SHUT_DOWN = _failure(FailureKind.SHUTDOWN, "the engine is shutting down")
+_FORKED = _failure(FailureKind.FORKED, "this process was forked while its parent compiled the grammar: submit it again")
 _STUCK = _failure(FailureKind.STUCK, "every thread that compiles is stuck")
 _DISABLED = CompilationFailure(
     FailureKind.DISABLED, UnsupportedFeature('constrained requests are switched off here (backend "none")')

@@ -8,6 +8,7 @@ from typing import Any
 
 from grammar_backends import errors
 from grammar_backends.errors import (
+    ArtifactError,
     BackendUnavailable,
     CompileError,
     GrammarBackendsError,
@@ -28,6 +29,8 @@ class FailureKind(enum.Enum):
     """The spec is malformed, unsatisfiable or too large."""
     UNSUPPORTED = "unsupported", 400
     """The spec is well formed, but no backend, or not the one that was named, enforces all of it."""
+    ARTIFACT = "artifact", 400
+    """The bytes that were handed in are damaged, or no artifact of this backend, vocabulary and spec (E19)."""
     DISABLED = "disabled", 400
     """This engine takes no constrained requests (E14)."""
     CANCELLED = "cancelled", 499
@@ -46,6 +49,8 @@ class FailureKind(enum.Enum):
     """Every thread is stuck in a compilation that does not end."""
     SHUTDOWN = "shutdown", 503
     """The manager was shut down."""
+    FORKED = "forked", 503
+    """It was pending when this process was forked; the parent compiles it for itself."""
     TIMEOUT = "timeout", 504
     """A budget was used up (E6)."""
 
@@ -110,6 +115,8 @@ class CompilationFailure:
             return cls(FailureKind.OUT_OF_MEMORY if out_of_memory(error) else FailureKind.ENGINE, wrapped)
         if isinstance(error, SpecError):
             kind = FailureKind.UNSUPPORTED if isinstance(error, UnsupportedFeature) else FailureKind.SPEC
+        elif isinstance(error, ArtifactError):
+            kind = FailureKind.ARTIFACT
         elif isinstance(error, (BackendUnavailable, VocabularyError)):
             kind = FailureKind.UNAVAILABLE
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,7 +18,7 @@ from grammar_backends.statistics import CompileStatistics, GrammarSource, Skippe
 if TYPE_CHECKING:
     from grammar_backends.compilation.manager import GrammarManager
 
-__all__ = ["GrammarTicket", "Provenance", "TicketState"]
+__all__ = ["GrammarTicket", "Provenance", "TicketState", "stops_program"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Provenance:
     Attributes:
         backend: the backend that compiled it, or that failed; "auto" when none was chosen.
         source: "compiled" for this ticket; "joined" a compilation that was on its way (E8); from "memory"; from "disk";
-            or known to have "failed before" (E9).
+            from the "artifact" that was handed in (E19); or known to have "failed before" (E9).
         isolation: where it was compiled: "process", "thread" or "inline"; "" when it was not.
         queue_seconds: how long it waited for a worker.
         compile_seconds: how long engines worked on it.
@@ -44,6 +45,11 @@ class Provenance:
     queue_seconds: float = 0.0
     compile_seconds: float = 0.0
     trace: Trace | None = None
+
+
+def stops_program(error: BaseException) -> bool:
+    """Whether somebody has pressed Ctrl-C. In any other thread than the main one it is just something raised."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class GrammarTicket:
@@ -211,9 +217,9 @@ class GrammarTicket:
     def _call(self, callback: Callable[[GrammarTicket], None]) -> None:
         try:
             callback(self)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # a CancelledError is no Exception, and must not end a thread that compiles
+        except BaseException as error:  # a CancelledError is no Exception, and must not end a thread that compiles
+            if stops_program(error):
+                raise
             logger.exception("a callback of request %s failed", self.request_id)
 
     def __await__(self) -> Generator[Any, None, CompiledGrammar | CompilationFailure]:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from grammar_backends.contract.grammar import Artifact
-from grammar_backends.errors import ArtifactError
+from grammar_backends.errors import ArtifactError, shown
 
-__all__ = ["ArtifactSerializer", "identity_key", "seal", "unseal"]
+__all__ = ["ArtifactSerializer", "identity_key", "seal", "sealed_identity", "unseal"]
 
 MAGIC = b"GBARTIF1"
 LENGTH = struct.Struct("<I")
@@ -72,6 +72,30 @@ def unseal(identity: Mapping[str, str], data: bytes) -> bytes:
     Raises:
         ArtifactError: damaged, truncated, no envelope at all, or made from something else (what differs is named).
     """
+    found, payload = _opened(data)
+    for name in sorted(identity.keys() | found.keys()):
+        if identity.get(name) != found.get(name):
+            raise ArtifactError(
+                f"the artifact was made for another {name}: {shown(found.get(name))}, not {shown(identity.get(name))}"
+            )
+    return bytes(payload)
+
+
+def sealed_identity(data: bytes) -> dict[str, str]:
+    """What an artifact says that it was made from, for whoever has to find out who can read it.
+
+    Raises:
+        ArtifactError: damaged, truncated, or no envelope at all.
+    """
+    return _opened(data)[0]
+
+
+def _opened(data: bytes) -> tuple[dict[str, str], memoryview]:
+    """What an envelope says, and the engine's bytes in it.
+
+    Raises:
+        ArtifactError: damaged, truncated, or no envelope at all.
+    """
     view = memoryview(data)
     start = len(MAGIC) + LENGTH.size
     if bytes(view[: len(MAGIC)]) != MAGIC:
@@ -82,13 +106,13 @@ def unseal(identity: Mapping[str, str], data: bytes) -> bytes:
     header, payload = view[start:end], view[end + DIGEST_BYTES :]
     if bytes(view[end : end + DIGEST_BYTES]) != _digest(header, payload):
         raise ArtifactError("the artifact is damaged: its checksum does not fit")
-    found = json.loads(bytes(header))
-    for name in sorted(identity.keys() | found.keys()):
-        if identity.get(name) != found.get(name):
-            raise ArtifactError(
-                f"the artifact was made for another {name}: {found.get(name)!r}, not {identity.get(name)!r}"
-            )
-    return bytes(payload)
+    try:
+        found = json.loads(bytes(header))
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"the artifact's header cannot be read: {type(error).__name__}") from None
+    if not isinstance(found, dict):
+        raise ArtifactError("the artifact's header is no object")
+    return found, payload
 
 
 def _header(identity: Mapping[str, str]) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grammar_backends.statistics.requests import RequestRecorder, RequestStatistics, Termination
+from grammar_backends.workers import watch_forks
 
 __all__ = ["FAMILIES", "EngineSnapshot", "EngineStatistics", "Family", "Histogram", "Sample"]
 
@@ -178,6 +179,11 @@ class EngineStatistics:
         self._counts: dict[str, dict[Labels, float]] = {}
         self._spreads: dict[str, dict[Labels, _Spread]] = {}
         self._watched: dict[str, tuple[Family, Callable[[], float]]] = {}
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        """`Forkable.after_fork`: goes on in the child from what the parent had counted."""
+        self._lock = threading.Lock()
 
     def start(self, request_id: str) -> RequestRecorder:
         """Begin to follow a request."""

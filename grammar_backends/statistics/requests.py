@@ -28,9 +28,10 @@ TREE_TIMES = 256
 """Times of draft trees that one request keeps, the latest ones: its memory must not grow with its text (A33)."""
 
 
-GrammarSource = Literal["compiled", "joined", "memory", "disk", "failed before"]
+GrammarSource = Literal["compiled", "joined", "memory", "disk", "artifact", "failed before"]
 """Where a request's grammar came from: compiled for it (a miss), joined to a compilation that was under way, from one
-of the caches (a hit), or not at all, since the same spec had failed before."""
+of the caches (a hit), from an artifact that was handed in with it, or not at all, since the same spec had failed
+before."""
 
 
 class Termination(enum.Enum):

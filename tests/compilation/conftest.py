@@ -42,6 +42,12 @@ def vocabulary() -> Vocabulary:
 
 
 @pytest.fixture(scope="session")
+def module_paths() -> list[str]:
+    """Where the hostile backends' modules are, for another interpreter."""
+    return list(PATHS)
+
+
+@pytest.fixture(scope="session")
 def host() -> Iterator[PluginHost]:
     """A host with the hostile backends only; workers find their module on the path, as this process does."""
     sys.path[:0] = PATHS

@@ -47,6 +47,9 @@ class Hostile(Trouble):
     def leave(self):
         raise SystemExit(3)
 
+    def interrupt(self):
+        raise KeyboardInterrupt
+
     def burst(self):
         """One allocation far beyond everything."""
         bytearray(1 << 44)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import hashlib
 import logging
 import math
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,7 @@ from grammar_backends.compilation import (
     limits,
 )
 from grammar_backends.contract import CompiledGrammar
+from grammar_backends.contract.serial import seal, sealed_identity
 from grammar_backends.errors import BackendUnavailable, CompileError, GrammarError, SpecError, UnsupportedFeature
 from grammar_backends.selection import Limits, Policy
 from grammar_backends.statistics import EngineStatistics
@@ -131,7 +135,7 @@ def test_e7_an_await_that_is_cancelled_leaves_the_ticket_as_it_is(
     assert ticket.state == "ready"
 
 
-@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt()])
 def test_e3_whatever_a_callback_raises_no_thread_is_lost(
     make_manager: Any, choice: Choice, raised: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -417,6 +421,153 @@ def test_e7_a_key_that_was_cancelled_can_be_asked_for_again(make_manager: Any, c
     assert diary() == ["wait", "b"]
 
 
+def flights() -> int:
+    """Compilations that something still holds."""
+    return sum(type(thing).__name__ == "_Flight" for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize(("give_up", "count"), [("cancel", 100_000), ("defer", 1_000)])
+def test_e7_what_was_given_up_before_it_began_is_held_by_nothing(
+    make_manager: Any, choice: Choice, diary: Any, give_up: str, count: int
+) -> None:
+    manager = make_manager(isolation="thread", workers=1, defer_seconds=0.0)
+    running = manager.submit("a", choice("wait"))
+    let_go = diary.wait_until_entered()
+    gc.collect()
+    gc.disable()  # what only a collection would free stays, as it might for long
+    try:
+        before = flights()
+        for number in range(count):
+            getattr(manager.submit("b", choice(str(number))), give_up)()
+        assert flights() == before
+    finally:
+        gc.enable()
+    assert (manager.state.pending, manager.state.threads.queued) == (1, 0)
+    let_go()
+    assert isinstance(outcome_of(running), CompiledGrammar)
+    assert diary() == ["wait"]
+
+
+def test_e7_what_has_come_to_its_end_is_held_by_nothing(make_manager: Any, choice: Choice) -> None:
+    manager = make_manager(isolation="thread", workers=1)
+    gc.collect()
+    gc.disable()
+    try:
+        before = flights()
+        for number in range(100):
+            outcome_of(manager.submit("a", choice(str(number))))
+        assert manager.shutdown(60.0)  # the last one is let go of after it is finished
+        assert flights() == before
+    finally:
+        gc.enable()
+
+
+def test_e7_a_hundred_thousand_waiters_for_one_key_leave_in_any_order(
+    make_manager: Any, choice: Choice, diary: Any
+) -> None:
+    manager = make_manager(isolation="thread")
+    tickets = [manager.submit("a", choice("wait")) for _ in range(100_000)]
+    let_go = diary.wait_until_entered()
+    assert all(ticket.cancel() for ticket in reversed(tickets[1:]))  # hours, if each were searched for
+    let_go()
+    assert isinstance(outcome_of(tickets[0]), CompiledGrammar)
+
+
+# Grammars that were compiled elsewhere
+
+
+def dumped(manager: GrammarManager, spec: GrammarSpec, backend: str = "serial") -> bytes:
+    compiled = outcome_of(manager.submit("elsewhere", spec, backend))
+    assert isinstance(compiled, CompiledGrammar)
+    return compiled.backend.dump_grammar(compiled)
+
+
+@pytest.mark.parametrize("backend", ["serial", "auto"])
+def test_e19_an_artifact_from_elsewhere_is_read_and_not_compiled(
+    make_manager: Any, choice: Choice, diary: Any, tmp_path: Path, backend: str
+) -> None:
+    artifact = dumped(make_manager(isolation="thread"), choice("ab"))
+    store = ArtifactStore(tmp_path / "store")
+    manager = make_manager(isolation="inline" if backend == "serial" else "process", store=store)
+    ticket = manager.submit("a", choice("ab"), backend, artifact=artifact)
+    assert outcome_of(ticket).new_grammar().accept_tokens("a", list(b"ab"))
+    assert (ticket.provenance.source, ticket.statistics.backend) == ("artifact", "serial")
+    assert manager.submit("b", choice("ab"), "serial").provenance.source == "memory"
+    again = make_manager(isolation="thread", store=store).submit("c", choice("ab"))
+    assert (isinstance(outcome_of(again), CompiledGrammar), again.provenance.source) == (True, "disk")
+    assert diary() == ["ab"]
+
+
+def damaged(artifact: bytes) -> bytes:
+    return artifact[:-1] + bytes([artifact[-1] ^ 1])
+
+
+def of_another_spec(artifact: bytes) -> bytes:
+    return seal({**sealed_identity(artifact), "spec": "0" * 64}, b"[]")
+
+
+def of_another_vocabulary(artifact: bytes) -> bytes:
+    return seal({**sealed_identity(artifact), "vocabulary": "another"}, b"[]")
+
+
+def of_another_backend(artifact: bytes) -> bytes:
+    return seal({**sealed_identity(artifact), "backend": "hostile"}, b"[]")
+
+
+def of_nobody(artifact: bytes) -> bytes:
+    return seal({**sealed_identity(artifact), "backend": "x" * 10_000}, b"[]")
+
+
+def that_the_engine_cannot_read(artifact: bytes) -> bytes:
+    return seal(sealed_identity(artifact), b"garbled")
+
+
+def whose_header_is_no_object(artifact: bytes) -> bytes:
+    header = b"[" * 100_000
+    return b"".join((artifact[:8], len(header).to_bytes(4, "little"), header, hashlib.sha256(header).digest()))
+
+
+WRONG_ARTIFACTS = {
+    damaged: "checksum",
+    of_another_spec: "another spec",
+    of_another_vocabulary: "another vocabulary",
+    of_another_backend: "hostile",
+    of_nobody: "no backend 'xxx|another backend: 'xxx",
+    that_the_engine_cannot_read: "cannot use the artifact",
+    whose_header_is_no_object: "header",
+    lambda _: b"": "no artifact",
+    lambda artifact: artifact[:50]: "damaged",
+}
+
+
+@pytest.mark.parametrize("backend", ["serial", "auto"])
+@pytest.mark.parametrize(("spoil", "words"), WRONG_ARTIFACTS.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_e19_bytes_that_are_damaged_or_foreign_fail_their_own_ticket_with_the_reason(
+    make_manager: Any, choice: Choice, diary: Any, spoil: Callable[[bytes], bytes], words: str, backend: str
+) -> None:
+    manager = make_manager(isolation="thread")
+    artifact = spoil(dumped(make_manager(isolation="thread"), choice("ab")))
+    with_artifact = [manager.submit("a", choice("ab"), backend, artifact=artifact) for _ in range(3)]
+    without = manager.submit("b", choice("ab"), "serial")
+    for ticket in with_artifact:
+        failure = failure_of(ticket)
+        assert failure.kind in (FailureKind.ARTIFACT, FailureKind.UNAVAILABLE)
+        assert re.search(words, failure.message), failure
+        assert len(failure.message) < 500
+    assert isinstance(outcome_of(without), CompiledGrammar)
+    assert manager.state.cached_failures == 0
+    assert diary() == ["ab", "ab"]
+
+
+def test_e19_an_engine_without_a_serial_form_says_so(make_manager: Any, choice: Choice) -> None:
+    manager = make_manager(isolation="thread")
+    artifact = dumped(manager, choice("ab"))
+    ticket = manager.submit("a", choice("ab"), "hostile", artifact=artifact)
+    assert "hostile has no serial form" in failure_of(ticket).message
+    with pytest.raises(TypeError, match="artifact must be the bytes of `dump_grammar`, not 'text'"):
+        manager.submit("a", choice("ab"), artifact="text")
+
+
 # Modes
 
 
@@ -487,6 +638,39 @@ def test_e1_what_is_no_spec_is_the_callers_mistake_and_leaves_nothing_behind(mak
         with pytest.raises(TypeError, match="GrammarSpec"):
             manager.submit("a", wrong)
     assert manager.state.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"store": "/tmp/store"}, r"store must be ArtifactStore\(directory\) or None, not '/tmp/store'"),
+        ({"store": Path("/tmp")}, "store must be ArtifactStore"),
+        ({"limits": {"workers": 2}}, "limits must be ManagerLimits"),
+        ({"host": "default"}, "host must be a PluginHost"),
+        ({"backend": None}, "backend must be"),
+        ({"backend": ["serial"]}, "backend must be"),
+        ({"options": ["compile_threads"]}, "options must be a mapping"),
+        ({"options": {"serial": 4}}, r"options\['serial'\] must be a mapping"),
+        ({"options": {"seriall": {}}}, "did you mean 'serial'"),
+        ({"isolation": {"seriall": "thread"}}, "did you mean 'serial'"),
+        ({"synchronous": "yes"}, "synchronous must be True or False"),
+        ({"clock": 5.0}, "clock must be a function"),
+        ({"policy": 5}, "policy"),
+    ],
+)
+def test_e1_arguments_that_make_no_sense_are_refused_at_once_and_start_nothing(
+    vocabulary: Any, host: Any, wrong: dict[str, Any], words: str
+) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises((TypeError, ValueError, BackendUnavailable), match=words):
+        GrammarManager(vocabulary, **{"backend": "serial", "host": host, "isolation": "thread", **wrong})
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("wrong", ["tekken", 5, {"a": 1}])
+def test_e1_a_vocabulary_is_loaded_and_not_named(wrong: object) -> None:
+    with pytest.raises(TypeError, match=r'vocabulary must be a Vocabulary, such as load_vocabulary\("tekken"\)'):
+        GrammarManager(wrong)  # type: ignore[arg-type]  # that is the mistake
 
 
 @pytest.mark.parametrize(
@@ -614,11 +798,12 @@ HOSTILE = {
     "fail": (FailureKind.ENGINE, "RuntimeError: the toy broke"),
     "panic": (FailureKind.ENGINE, "the engine panicked"),
     "leave": (FailureKind.ENGINE, "SystemExit"),
+    "interrupt": (FailureKind.ENGINE, "KeyboardInterrupt"),
     "empty": (FailureKind.SPEC, "no text of this vocabulary satisfies it"),
     "malformed": (FailureKind.SPEC, "the toy finds this malformed"),
     "refuse": (FailureKind.UNSUPPORTED, "this toy does not refuse politely"),
 }
-SAFE_IN_THREADS = ("exhaust", "fail", "panic", "leave", "empty", "malformed", "refuse")
+SAFE_IN_THREADS = ("exhaust", "fail", "panic", "leave", "interrupt", "empty", "malformed", "refuse")
 
 
 def resident_megabytes() -> float:
@@ -651,9 +836,10 @@ def test_e5_e6_each_trouble_fails_its_own_ticket_while_all_others_finish_and_not
 def test_e5_what_an_engine_raises_in_a_thread_fails_its_own_ticket_only(
     make_manager: Any, choice: Choice, name: str
 ) -> None:
-    manager = make_manager(isolation="thread")
+    manager = make_manager(isolation="thread", workers=1)
     expected = FailureKind.OUT_OF_MEMORY if name == "exhaust" else HOSTILE[name][0]
-    assert failure_of(manager.submit("a", choice(name))).kind is expected
+    for text in "abc":  # more often than there are threads: none of them is lost
+        assert failure_of(manager.submit("a", choice(name, text))).kind is expected
     assert isinstance(outcome_of(manager.submit("b", choice("ab"))), CompiledGrammar)
 
 
@@ -698,6 +884,39 @@ def test_e16_shutdown_fails_all_that_is_pending_within_its_time_and_takes_no_mor
     assert manager.shutdown(60.0)
     assert manager.shutdown(60.0)
     assert diary().count("closed") == 1
+
+
+def test_e16_b13_no_engine_is_released_while_a_thread_that_submits_is_inside_of_it(
+    make_manager: Any, choice: Choice, diary: Any
+) -> None:
+    manager = make_manager(isolation="inline", backend="closable")
+    submitting = threading.Thread(target=lambda: manager.submit("a", choice("wait")))
+    submitting.start()
+    let_go = diary.wait_until_entered()
+    assert not manager.shutdown(0.0)
+    assert diary() == ["wait"]
+    let_go()
+    assert manager.shutdown(60.0)
+    assert diary() == ["wait", "closed"]
+    submitting.join()
+
+
+def test_e6_a_thread_that_cannot_be_replaced_leaves_the_others_at_work(
+    make_manager: Any, choice: Choice, diary: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = make_manager(isolation="thread", compile_seconds=0.1, workers=2)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for name in "ab":  # the second one is still given up in time: its watch is alive
+        assert failure_of(manager.submit(name, choice("wait", name))).kind is FailureKind.TIMEOUT
+    assert failure_of(manager.submit("c", choice("c"))).kind is FailureKind.STUCK
+    monkeypatch.undo()
+    assert isinstance(outcome_of(manager.submit("d", choice("d"))), CompiledGrammar)
+    assert "can't start new thread" in caplog.text
+    diary.wait_until_entered()()
 
 
 def test_e16_b13_an_engine_that_cannot_be_released_keeps_no_other_from_it(
