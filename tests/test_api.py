@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLIC = """
 BitmaskBuilder Commit CommitReason CompilationFailure CompiledGrammar DraftLedger DraftTree EngineStatistics
 GrammarBackend GrammarKind GrammarManager GrammarOptions GrammarSpec GrammarTicket HostEnd JumpForward JumpPolicy
-JumpStatistics MarkerSearch MaskBatch MaskDescriptor MaskRequest PluginHost ReasoningGate RequestStatistics RowMapping
-RowState Selection StructuredOutputGrammar TextMarker TokenMarker ToolStyle TriggerGate Vocabulary __version__
-allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks load_backend load_vocabulary
-select_backend trim_drafts validate_spec verify_in_sequence
+JumpStatistics MarkerSearch MaskBatch MaskDescriptor MaskRequest PatternMarker PluginHost ReasoningGate
+RequestStatistics RowMapping RowState Selection StructuredOutputGrammar TextMarker TokenMarker ToolStyle TriggerGate
+Vocabulary __version__ allocate_bitmask apply_token_bitmask commit_tokens default_host explain fill_bitmasks
+load_backend load_vocabulary select_backend trim_drafts validate_spec verify_in_sequence
 """
 
 

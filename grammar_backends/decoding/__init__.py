@@ -14,7 +14,7 @@ from grammar_backends.decoding.gate import Gate
 from grammar_backends.decoding.jump import Jump, JumpForward, JumpPolicy, JumpStatistics
 from grammar_backends.decoding.layout import ApplyJobs, MaskBatch, MaskDescriptor, RequestReport, RowState
 from grammar_backends.decoding.ledger import DraftLedger
-from grammar_backends.decoding.markers import Marker, MarkerSearch, TextMarker, TokenMarker
+from grammar_backends.decoding.markers import Marker, MarkerSearch, PatternMarker, TextMarker, TokenMarker
 from grammar_backends.decoding.meter import DecodeMeter
 from grammar_backends.decoding.reasoning import HostEnd, ReasoningGate
 from grammar_backends.decoding.trees import DraftTree
@@ -40,6 +40,7 @@ __all__ = [
     "MaskBatch",
     "MaskDescriptor",
     "MaskRequest",
+    "PatternMarker",
     "ReasoningGate",
     "RequestReport",
     "RowState",

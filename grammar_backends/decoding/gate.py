@@ -15,12 +15,19 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_backends.contract import Bitmask, BitmaskTensor, StructuredOutputGrammar, Vocabulary
+from grammar_backends.contract import Bitmask, BitmaskTensor, StructuredOutputGrammar, Vocabulary, pack_ids
 from grammar_backends.contract.bitmask import BitmaskRow, check_rows
-from grammar_backends.decoding.markers import MarkerSearch, TextMarker, TokenMarker
+from grammar_backends.decoding.beginnings import Beginnings
+from grammar_backends.decoding.markers import MarkerSearch, PatternMarker, TextMarker, TokenMarker
 from grammar_backends.errors import DeadEnd, GrammarError, trim
 
 __all__ = ["Gate"]
+
+MAX_PLACES = 64
+"""Places of a search of which a gate keeps what is refused there: with patterns there is no end of them (A33)."""
+
+MAX_FREE_ROWS = 16
+"""Rows of a closed gate that it keeps."""
 
 
 class Region:
@@ -88,7 +95,7 @@ class Gate(ABC):
         self.words = vocabulary.words
         self.usual_ids = vocabulary.usual_ids
         self._template = grammar
-        self._refused: dict[tuple[int, ...] | None, bool] = {}
+        self._beginnings = Beginnings(grammar, self.words)
         self._refused_at: dict[Hashable, frozenset[int]] = {}
         self._free_rows: dict[tuple[bool, frozenset[int]], NDArray[np.int32]] = {}
         self._log: deque[Step] = deque(maxlen=grammar.max_rollback)
@@ -289,23 +296,17 @@ class Gate(ABC):
         """Ids that would complete a marker of which the grammar refuses what it would get (F13)."""
         refused = self._refused_at.get(place)
         if refused is None:
-            completions = search.completions(place)
-            refused = frozenset(token for token, match in completions if self._refuses(match.content))
-            self._refused_at[place] = refused
+            if len(self._refused_at) >= MAX_PLACES:
+                self._refused_at.clear()
+            refused = self._refused_at[place] = search.refused(place, self._beginnings)
         return refused
 
-    def _refuses_marker(self, marker: TokenMarker | TextMarker) -> bool:
-        """Whether the grammar does not begin with an implicit marker."""
+    def _refuses_marker(self, marker: TokenMarker | TextMarker | PatternMarker) -> bool:
+        """Whether the grammar is known not to begin with an implicit marker; of a pattern that is not known."""
+        if isinstance(marker, PatternMarker):
+            return False
         tokens = marker.tokens if isinstance(marker, TokenMarker) else self.vocabulary.spell(marker.text.encode())
-        return self._refuses(tuple(tokens))
-
-    def _refuses(self, content: tuple[int, ...] | None) -> bool:
-        """Whether the grammar does not begin with `content`; asked once, since it does not move before (F13)."""
-        refused = self._refused.get(content)
-        if refused is None:
-            refused = content is None or self._template.validate_tokens(content) != [*content]
-            self._refused[content] = refused
-        return refused
+        return self._beginnings.refuses(tuple(tokens))
 
     def _save(self, *, fork: bool) -> tuple[Any, ...]:
         """What `_restore` needs. With `fork`, the open region goes on in a copy of its grammar."""
@@ -368,6 +369,7 @@ class Gate(ABC):
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._template = self._template.fork()  # used by one thread at a time, as every grammar (A24)
+        copy._beginnings = self._beginnings.fork(copy._template)
         regions = {id(step.region): step.region for step in self._log if step.region is not None}
         if self._region is not None:
             regions[id(self._region)] = self._region
@@ -409,8 +411,10 @@ class Gate(ABC):
         key = self._may_stop(), illegal
         row = self._free_rows.get(key)
         if row is None:
+            if len(self._free_rows) >= MAX_FREE_ROWS:
+                self._free_rows.clear()
             row = self._free_rows[key] = vocabulary_row(self.vocabulary)
-            set_bits(row, illegal | self.vocabulary.stop_set, allowed=False)
+            row &= ~pack_ids(illegal | self.vocabulary.stop_set, self.vocabulary.width)
             set_bits(row, self.stop_set, allowed=self._may_stop())
         return row
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from grammar_backends.contract import StructuredOutputGrammar, Vocabulary
 from grammar_backends.contract.bitmask import BitmaskRow
+from grammar_backends.decoding.beginnings import Beginnings
 from grammar_backends.decoding.gate import Gate, set_bits
-from grammar_backends.decoding.markers import MarkerSearch, Match, PatternAutomaton, SearchPlace, TokenMarker
+from grammar_backends.decoding.markers import MarkerSearch, Match, SearchPlace, SequenceAutomaton, TokenMarker
 from grammar_backends.errors import SpecError
 
 __all__ = ["HostEnd", "ReasoningGate"]
@@ -70,7 +71,8 @@ class ReasoningGate(Gate):
         must_open, stop_token_ids: as for `Gate`.
 
     Raises:
-        SpecError: the grammar refuses every end that there is, so that reasoning could never end.
+        SpecError: the grammar refuses every end that there is, so that reasoning could never end. Of an implicit
+            pattern that is not known before it is found.
         ValueError: a budget is negative, or no terminator is known for it; an id is outside the vocabulary; a stop
             token is among the ends, the terminator or the excluded ids; there are both a `HostEnd` and a start.
     """
@@ -112,7 +114,7 @@ class ReasoningGate(Gate):
             self._terminator = self._checked(terminator or self._usual_terminator(ends), "terminator")
         if budget is not None and not self._terminator:
             raise ValueError("a budget of reasoning needs a terminator")
-        self._forcing = PatternAutomaton([self._terminator] if self._terminator else [])
+        self._forcing = SequenceAutomaton([self._terminator] if self._terminator else [])
         self._start = None if begin is None else Reasoning(begin)
         self.reset()
 
@@ -231,9 +233,8 @@ class _HostSearch:
         content = (token,) if token in self._end.implicit_ids else ()
         return place + 1, Match(TokenMarker((token,), implicit=bool(content)), content)
 
-    def completions(self, place: int | None) -> Iterator[tuple[int, Match]]:
-        for token in self._end.implicit_ids:
-            yield token, Match(TokenMarker((token,), implicit=True), (token,))
+    def refused(self, place: int | None, beginnings: Beginnings) -> frozenset[int]:
+        return frozenset(id_ for id_ in self._end.implicit_ids if beginnings.refuses((id_,)))
 
     def fork(self) -> _HostSearch:
         return _HostSearch(self._end, self._tokens)

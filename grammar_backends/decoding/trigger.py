@@ -20,7 +20,7 @@ class TriggerGate(Gate):
     ::
 
         closed  any token; one that completes a trigger opens the gate. The grammar gets the trigger if that is
-                implicit, and what stands behind a trigger of text in the same token (J2, J5). A token is illegal
+                implicit, and what stands behind a text or pattern in the same token (J2, J5). A token is illegal
                 if it completes a trigger and the grammar refuses what it would get of it (F13)
         open    what the grammar allows
         bound   with a `bound`, exactly that token is legal in the place of stop tokens: when the grammar is accepting.
@@ -75,7 +75,7 @@ class TriggerGate(Gate):
             place, match = self._triggers.follow(place, index(token))
         if match is None:
             return place, None
-        if match.content is None or self._refuses(match.content):
+        if self._beginnings.refuses(match.content):
             raise SpecError(f"the grammar refuses the trigger at the end of the prompt, {match.marker}")
         return place, match.content
 
