@@ -28,6 +28,7 @@ from grammar_backends.decoding import (
     HostEnd,
     MarkerSearch,
     MaskRequest,
+    PatternMarker,
     ReasoningGate,
     TextMarker,
     TokenMarker,
@@ -80,14 +81,20 @@ def calls(backend: str = "xgrammar", **options: Any) -> Gate:
     return TriggerGate(grammar(backend, **options), triggers, bound=UNCALL, rearm=True)
 
 
+def patterns(backend: str = "xgrammar", **options: Any) -> Gate:
+    triggers = search(PatternMarker("<[a-zé]+>"), PatternMarker("[1-9][0-9]", implicit=True), "<tool_call>")
+    return TriggerGate(grammar(backend, **options), triggers, bound=UNCALL, rearm=True)
+
+
 SESSIONS = [
     (reasoning, tokens("hm 12", UNTHINK, "120;07", EOS)),
     (without_digits, tokens("hm", UNTHINK, "120;07", EOS)),
     (reasoning, tokens("gg", "go", "9", EOS)),
     (calls, tokens("a", "aab aaab aab", "5;1", UNCALL, "x", CALL, "12", UNCALL, "<tool_call", CALL, "1", UNCALL, EOS)),
     (calls, tokens("11", "4", "4;4", UNCALL, "4", UNCALL, "4")),
+    (patterns, tokens("<1<a<é>", "5;1", UNCALL, "4", CALL, "7", UNCALL, "042", "0;1", UNCALL, "<b", EOS)),
 ]
-SESSION_IDS = ["explicit", "excluded", "tokens", "regions", "implicit"]
+SESSION_IDS = ["explicit", "excluded", "tokens", "regions", "implicit", "patterns"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

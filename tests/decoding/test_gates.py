@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from grammar_backends.contract import CompiledGrammar, unpack_ids
 from grammar_backends.decoding import (
     Gate,
     MarkerSearch,
+    PatternMarker,
     ReasoningGate,
     TextMarker,
     TokenMarker,
@@ -66,7 +68,7 @@ class Replay:
 class Rules:
     """A gate, in the words of the requirements."""
 
-    markers: Sequence[TokenMarker | TextMarker]
+    markers: Sequence[TokenMarker | TextMarker | PatternMarker]
     bound: int | None = None
     rearm: bool = False
     prompt: tuple[int, ...] = ()
@@ -154,12 +156,21 @@ class Rules:
         special = [place for place, token in enumerate(seen) if not 0 <= token < len(TEXT)]
         text = b"".join(TEXT[token] for token in seen[special[-1] + 1 if special else 0 :])
         last = TEXT[seen[-1]] if not special or special[-1] < len(seen) - 1 else b""
-        texts = sorted((m for m in self.markers if isinstance(m, TextMarker)), key=lambda m: -len(m.text))
+        texts = sorted(
+            (m for m in self.markers if not isinstance(m, TokenMarker)), key=lambda m: type(m) is not TextMarker
+        )
         for end in range(len(text) - len(last) + 1, len(text) + 1):
-            for text_marker in texts:
-                if text[:end].endswith(text_marker.text.encode()):
-                    return (text_marker.text.encode() if text_marker.implicit else b"") + text[end:]
+            for start in range(end):
+                for text_marker in texts:
+                    if is_marked(text_marker, text[start:end]):
+                        return text[start if text_marker.implicit else end :]
         return None
+
+
+def is_marked(marker: TextMarker | PatternMarker, text: bytes) -> bool:
+    if isinstance(marker, TextMarker):
+        return text == marker.text.encode()
+    return re.fullmatch(marker.pattern.encode(), text) is not None
 
 
 def begins(text: bytes) -> bool:
@@ -173,13 +184,13 @@ class Config:
     make: Callable[[StructuredOutputGrammar], Gate]
 
 
-def trigger(name: str, *markers: TokenMarker | TextMarker, **options: Any) -> Config:
+def trigger(name: str, *markers: TokenMarker | TextMarker | PatternMarker, **options: Any) -> Config:
     search = MarkerSearch(VOCABULARY, markers)
     rules = Rules(markers, **options)
     return Config(name, rules, lambda grammar: TriggerGate(grammar, search, **options))
 
 
-def reasoning(name: str, *markers: TokenMarker | TextMarker, **options: Any) -> Config:
+def reasoning(name: str, *markers: TokenMarker | TextMarker | PatternMarker, **options: Any) -> Config:
     options = {"must_open": True, **options}
     search = MarkerSearch(VOCABULARY, markers)
     given = dict(options)
@@ -188,6 +199,16 @@ def reasoning(name: str, *markers: TokenMarker | TextMarker, **options: Any) -> 
         rules = Rules(**{**vars(rules), "terminator": next(m.tokens for m in markers if isinstance(m, TokenMarker))})
     return Config(name, rules, lambda grammar: ReasoningGate(grammar, search, **options))
 
+
+PATTERNS = {
+    "<[af]?>": "<f>",
+    "ab*<f|<f>?a": "<f>a",
+    "b[ <]": "b<",
+    "(a|ab)+<": "aabab<",
+    "[a-f>]b": "ab",
+    "(<f>)+b": "<f>b",
+}
+"""The patterns below, and a text that each matches."""
 
 AAB_AAB = TokenMarker((A, A, B, A, A, B))
 CONFIGS = [
@@ -202,6 +223,23 @@ CONFIGS = [
     trigger("text that is content", TextMarker("<f>", implicit=True), bound=UNCALL, rearm=True),
     trigger("texts", TextMarker("ab<", implicit=True), TextMarker("<f>"), TextMarker("f"), bound=UNCALL, rearm=True),
     trigger("text and tokens", TextMarker("aab"), TokenMarker((AAB,), implicit=True), TokenMarker((A, B))),
+    trigger("pattern", PatternMarker("<[af]?>"), bound=UNCALL, rearm=True),
+    trigger("pattern that is content", PatternMarker("ab*<f|<f>?a", implicit=True), bound=UNCALL, rearm=True),
+    trigger(
+        "patterns, some content", PatternMarker("(a|ab)+<", True), PatternMarker("(<f>)+b"), PatternMarker("b[ <]")
+    ),
+    trigger(
+        "patterns, text and tokens",
+        PatternMarker("[a-f>]b", implicit=True),
+        TextMarker("f>ab"),
+        TextMarker("ab", implicit=True),
+        TokenMarker((AAB,)),
+        bound=UNCALL,
+        rearm=True,
+    ),
+    trigger(
+        "half a pattern in the prompt", PatternMarker("(<f>)+b", implicit=True), prompt=(A, WHOLE, LESS_F, F_MORE, LESS)
+    ),
     trigger("bound is text", TokenMarker((CALL,)), bound=B, rearm=True),
     trigger("must open", TokenMarker((CALL,)), bound=UNCALL, must_open=True),
     trigger("half in the prompt", AAB_AAB, prompt=(B, A, A, B, A)),
@@ -215,6 +253,7 @@ CONFIGS = [
     reasoning("budget", TokenMarker((A, A, B)), budget=4, excluded_ids=[THINK, B]),
     reasoning("no reasoning", TokenMarker((UNTHINK,)), budget=0),
     reasoning("own terminator", TokenMarker((UNTHINK,)), budget=3, terminator=(SPACE, B, SPACE, A), excluded_ids=[A]),
+    reasoning("pattern end", PatternMarker("b[ <]", implicit=True), TokenMarker((A, A)), budget=5),
     reasoning("text end", TextMarker("b<"), TokenMarker((A, A)), budget=5),
 ]
 
@@ -320,7 +359,8 @@ class Lives(RuleBasedStateMachine):
     def accept_marker(self, index: int, number: int) -> None:
         markers = self.config.rules.markers
         marker = markers[number % len(markers)]
-        tokens = marker.tokens if isinstance(marker, TokenMarker) else VOCABULARY.spell(marker.text.encode())
+        text = PATTERNS[marker.pattern] if isinstance(marker, PatternMarker) else getattr(marker, "text", "")
+        tokens = marker.tokens if isinstance(marker, TokenMarker) else VOCABULARY.spell(text.encode())
         self.act(index, lambda pair: pair.accept(tokens))
 
     @rule(index=st.integers(0, 2), tokens=BLOCKS)

@@ -8,7 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from grammar_backends import RowState, StructuredOutputGrammar, Vocabulary, load_vocabulary
-from grammar_backends.decoding import MarkerSearch, ReasoningGate, TextMarker, TokenMarker, TriggerGate, builder
+from grammar_backends.decoding import (
+    MarkerSearch,
+    PatternMarker,
+    ReasoningGate,
+    TextMarker,
+    TokenMarker,
+    TriggerGate,
+    builder,
+)
 from grammar_backends_conformance.laws.batches import Disagreement, Origin, Replay, Walk
 from grammar_backends_conformance.laws.batches.origins import gapped_vocabulary, origins
 
@@ -41,10 +49,12 @@ def gated() -> dict[str, Origin]:
     """Gates of every kind over native and other grammars; "z" and "q" open them, "!" closes some again."""
     ends, triggers = MarkerSearch(vocabulary("byte"), ["z"]), MarkerSearch(vocabulary("byte"), [TextMarker("q")])
     implicit = MarkerSearch(vocabulary("byte"), [TokenMarker([ord("z"), ord("a")], implicit=True), TextMarker("qq")])
+    patterns = MarkerSearch(vocabulary("byte"), [PatternMarker("z[ab]", implicit=True), PatternMarker("q+[^q]")])
     gates: dict[str, Callable[[StructuredOutputGrammar], StructuredOutputGrammar]] = {
         "reasoning": lambda grammar: ReasoningGate(grammar, ends),
         "budget": lambda grammar: ReasoningGate(grammar, ends, budget=3, terminator=[ord("z")]),
         "trigger": lambda grammar: TriggerGate(grammar, implicit),
+        "patterns": lambda grammar: TriggerGate(grammar, patterns, bound=ord("!"), rearm=True),
         "regions": lambda grammar: TriggerGate(grammar, triggers, bound=ord("!"), rearm=True),
     }
     plain = {
