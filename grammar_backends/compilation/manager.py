@@ -11,14 +11,13 @@ import logging
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from grammar_backends.compilation.arguments import expect
-from grammar_backends.compilation.caches import FailureCache, GrammarCache
+from grammar_backends.compilation.caches import FailureCache, GrammarCache, Key
 from grammar_backends.compilation.compiler import AUTO, Compilation, Compiler, Watch
 from grammar_backends.compilation.isolation import Isolation
 from grammar_backends.compilation.limits import ManagerLimits
@@ -42,9 +41,6 @@ NONE = "none"
 
 END_SECONDS = 2.0
 """How long the end of a program waits for the workers of a manager that was not shut down."""
-
-Key = tuple[str, GrammarSpec]
-"""Who is asked for what. Everything else that an artifact depends on is the same for all of one manager."""
 
 
 class _Choice(NamedTuple):
@@ -185,7 +181,7 @@ class GrammarManager:
         self._running = 0
         self._closed = False
         self._flights: dict[tuple[Key, bytes | None], _Flight] = {}
-        self._choices: OrderedDict[GrammarSpec, _Choice] = OrderedDict()
+        self._choices: dict[GrammarSpec, _Choice] = {}
         self._grammars = GrammarCache(limits.cached_entries, limits.cached_bytes)
         self._failures = FailureCache(
             limits.cached_failures, limits.failure_seconds, limits.transient_failure_seconds, clock
@@ -393,7 +389,6 @@ class GrammarManager:
         if name != AUTO:
             self._host.backend(name)
         elif (choice := self._choices.get(ticket.spec)) is not None:
-            self._choices.move_to_end(ticket.spec)
             name, trace = choice
         return (name, ticket.spec), trace
 
@@ -479,6 +474,7 @@ class GrammarManager:
                 backend=flight.work.backend,
                 request_id=tickets[0].request_id if tickets else "(gone)",
             )
+            outcome.forget_frames()
         for ticket in tickets:
             ticket._call_back()
 
@@ -492,11 +488,12 @@ class GrammarManager:
             return
         self._failures.forget(flight.key)
         work = flight.work
-        self._grammars.put((work.backend, work.spec), outcome)
         if work.asked == AUTO:
             self._choices[work.spec] = _Choice(work.backend, work.trace)
-            if len(self._choices) > self.limits.cached_entries:
-                self._choices.popitem(last=False)
+        for name, spec in self._grammars.put((work.backend, work.spec), outcome):
+            choice = self._choices.get(spec)
+            if choice is not None and choice.backend == name:  # it is as good as the grammar it leads to
+                del self._choices[spec]
 
     def _finish(
         self,

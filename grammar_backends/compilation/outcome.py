@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +84,8 @@ class CompilationFailure:
 
     Attributes:
         kind: why.
-        error: the same as an exception, with its place and hint; raised by those methods of a ticket that need the
-            grammar.
+        error: the same as an exception, with its place and hint; those methods of a ticket that need the grammar raise
+            a copy.
     """
 
     kind: FailureKind
@@ -102,6 +103,21 @@ class CompilationFailure:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+    def new_error(self) -> GrammarBackendsError:
+        """An error to raise: one that many requests raised would hold the frames of them all."""
+        error = copy.copy(self.error)
+        error.__cause__ = self.error.__cause__
+        return error
+
+    def forget_frames(self) -> None:
+        """Let go of what the engine held when it failed: a failure may be remembered for long."""
+        seen: set[int] = set()
+        error: BaseException | None = self.error
+        while error is not None and id(error) not in seen:
+            seen.add(id(error))
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
 
     @classmethod
     def of(cls, error: BaseException, backend: str) -> CompilationFailure:

@@ -134,11 +134,11 @@ class GrammarTicket:
         """The compiled grammar.
 
         Raises:
-            GrammarBackendsError: it failed; the failure's own error.
+            GrammarBackendsError: it failed; a copy of the failure's error.
             GrammarError: it is still pending.
         """
         if isinstance(self.outcome, CompilationFailure):
-            raise self.outcome.error
+            raise self.outcome.new_error()
         if self.outcome is None:
             raise GrammarError(f"the grammar of request {self.request_id} is still being compiled")
         return self.outcome

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from grammar_backends.compilation.arguments import expect
 from grammar_backends.compilation.consensus import Consensus, local_consensus
 from grammar_backends.contract import GrammarSpec
 
@@ -86,20 +87,23 @@ class WaitingQueue(Generic[Request]):
         scan_limit: tickets that one pass looks at.
 
     Raises:
+        TypeError: `consensus` cannot be called, or `scan_limit` is no number.
         ValueError: `scan_limit` is not positive.
     """
 
     def __init__(self, consensus: Consensus = local_consensus, scan_limit: int = 1024) -> None:
+        expect("consensus", consensus, Callable, "a Consensus, such as local_consensus")  # type: ignore[arg-type]  # callable() as a class
+        expect("scan_limit", scan_limit, int, "a whole number")
         if scan_limit < 1:
             raise ValueError(f"scan_limit must be at least 1, not {scan_limit}")
         self._consensus = consensus
         self._scan_limit = scan_limit
         self._places = itertools.count()
-        self._pending: dict[str, WaitingRequest[Request]] = {}
-        self._unfinished: deque[WaitingRequest[Request]] = deque()  # in the order in which they are looked at
-        self._done: dict[str, WaitingRequest[Request]] = {}  # done here; the other ranks may not be
-        self._ready: list[WaitingRequest[Request]] = []  # a heap
-        self._removed: set[int] = set()  # places in the heap that are void
+        # Pending requests, by id: in the order in which they are looked at, then done here but maybe not on every rank.
+        self._unfinished: OrderedDict[str, WaitingRequest[Request]] = OrderedDict()
+        self._done: dict[str, WaitingRequest[Request]] = {}
+        self._ready: dict[int, WaitingRequest[Request]] = {}  # by place
+        self._order: list[int] = []  # a heap of those places, and of some that were removed
 
     def add(self, request_id: str, request: Request, ticket: Ticket | None = None) -> None:
         """Put a request at the end; without a ticket it is ready.
@@ -107,74 +111,74 @@ class WaitingQueue(Generic[Request]):
         Raises:
             ValueError: a request of this id is pending.
         """
-        if request_id in self._pending:
+        if self._is_pending(request_id):
             raise ValueError(f"request {request_id} waits already")
         waiting = WaitingRequest(next(self._places), request_id, request, ticket)
         if ticket is None:
-            heapq.heappush(self._ready, waiting)
+            self.put_back(waiting)
         else:
-            self._pending[request_id] = waiting
-            self._unfinished.append(waiting)
+            self._unfinished[request_id] = waiting
 
     def poll(self) -> list[FailedRequest[Request]]:
         """Look after pending tickets: what is ready can be popped from now on, what failed is returned, in order."""
-        if not self._pending:
+        if not self.num_pending:
             return []  # and so on every rank: all got the same requests, and came to the same verdicts
         for _ in range(min(self._scan_limit, len(self._unfinished))):
-            self._look_at(self._unfinished.popleft())
+            self._look_at(*self._unfinished.popitem(last=False))
         ready, failed = self._consensus(*self._known())
-        for request_id in ready.keys() & self._pending.keys():
-            heapq.heappush(self._ready, self._take_pending(request_id))
+        for request_id in filter(self._is_pending, ready):
+            self.put_back(self._take_pending(request_id))
         gone = [
             FailedRequest(self._take_pending(request_id), reason)
             for request_id, reason in failed.items()
-            if request_id in self._pending
+            if self._is_pending(request_id)
         ]
         return sorted(gone, key=lambda failure: failure.waiting)
 
     def pop(self) -> WaitingRequest[Request] | None:
         """The first request that is ready; None when there is none."""
-        while self._ready:
-            waiting = heapq.heappop(self._ready)
-            if waiting.place not in self._removed:
+        while self._order:
+            waiting = self._ready.pop(heapq.heappop(self._order), None)
+            if waiting is not None:
                 return waiting
-            self._removed.discard(waiting.place)
         return None
 
     def put_back(self, waiting: WaitingRequest[Request]) -> None:
         """Return a request that was popped and not started, to its old place."""
-        heapq.heappush(self._ready, waiting)
+        self._ready[waiting.place] = waiting
+        heapq.heappush(self._order, waiting.place)
 
     def remove(self, request_id: str) -> WaitingRequest[Request] | None:
         """Take a request out that was given up; None when it is not here. Its ticket is the caller's to cancel (E7)."""
-        if request_id in self._pending:
+        if self._is_pending(request_id):
             return self._take_pending(request_id)
-        for waiting in self._ready:
-            if waiting.request_id == request_id and waiting.place not in self._removed:
-                self._removed.add(waiting.place)
+        for waiting in self._ready.values():
+            if waiting.request_id == request_id:
+                del self._ready[waiting.place]
+                if len(self._order) > 2 * len(self._ready):  # none of them may ever be popped
+                    self._order = sorted(self._ready)
                 return waiting
         return None
 
     @property
     def num_pending(self) -> int:
         """Requests whose grammar is not ready on every rank."""
-        return len(self._pending)
+        return len(self._unfinished) + len(self._done)
 
     @property
     def num_ready(self) -> int:
         """Requests that can be popped."""
-        return len(self._ready) - len(self._removed)
+        return len(self._ready)
 
     def __len__(self) -> int:
         return self.num_pending + self.num_ready
 
-    def _look_at(self, waiting: WaitingRequest[Request]) -> None:
-        if self._pending.get(waiting.request_id) is not waiting or waiting.ticket is None:
-            return  # it was removed, or failed on another rank
-        if waiting.ticket.done():
-            self._done[waiting.request_id] = waiting
-        else:
-            self._unfinished.append(waiting)
+    def _is_pending(self, request_id: str) -> bool:
+        return request_id in self._unfinished or request_id in self._done
+
+    def _look_at(self, request_id: str, waiting: WaitingRequest[Request]) -> None:
+        done = waiting.ticket is None or waiting.ticket.done()
+        (self._done if done else self._unfinished)[request_id] = waiting
 
     def _known(self) -> tuple[dict[str, str], dict[str, str]]:
         """What this rank knows, as arguments of a `Consensus`."""
@@ -191,5 +195,5 @@ class WaitingQueue(Generic[Request]):
         return ((id_, waiting.ticket) for id_, waiting in self._done.items() if waiting.ticket is not None)
 
     def _take_pending(self, request_id: str) -> WaitingRequest[Request]:
-        self._done.pop(request_id, None)
-        return self._pending.pop(request_id)
+        where = self._done if request_id in self._done else self._unfinished
+        return where.pop(request_id)

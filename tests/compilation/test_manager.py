@@ -10,6 +10,7 @@ import math
 import os
 import re
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from grammar_backends.compilation import (
     GrammarManager,
     GrammarTicket,
     ManagerLimits,
+    caches,
     limits,
 )
 from grammar_backends.contract import CompiledGrammar
@@ -245,10 +247,13 @@ def test_e10_the_least_recently_used_grammars_go_first_by_number(make_manager: A
 
 
 def test_e10_grammars_are_bounded_by_bytes(make_manager: Any, choice: Choice, diary: Any) -> None:
-    manager = make_manager(isolation="thread", cached_bytes=3 << 20)  # each counts a MiB, as its engine does not say
+    manager = make_manager(
+        isolation="thread", cached_bytes=(3 << 20) + 1000
+    )  # each counts a MiB, as its engine does not say
     for text in ("a", "b", "c", "d"):
         outcome_of(manager.submit("r", choice(text)))
-    assert (manager.state.cached_entries, manager.state.cached_bytes) == (3, 3 << 20)
+    texts = sum(len(choice(text).text) for text in "bcd")
+    assert (manager.state.cached_entries, manager.state.cached_bytes) == (3, (3 << 20) + texts)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +283,47 @@ def test_e9_failures_are_bounded_by_number(make_manager: Any, choice: Choice, di
         failure_of(manager.submit("r", choice("fail", text)))
     assert len(diary()) == 4
     assert manager.state.cached_failures == 2
+
+
+def test_e9_failures_are_bounded_by_the_length_of_their_specs(
+    make_manager: Any, choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "FAILURE_CHARACTERS", 10_000)
+    manager = make_manager(isolation="thread")
+    for number in range(10):
+        failure_of(manager.submit("r", choice("fail", f"{number}" * 3_000)))
+    assert manager.state.cached_failures == 3
+    failure_of(manager.submit("r", choice("fail", "x" * 10_000)))
+    assert manager.state.cached_failures == 0, "one that is larger than all may be is not kept"
+
+
+@BOTH
+def test_e9_a_failure_holds_no_frames_however_often_it_is_raised(
+    make_manager: Any, choice: Choice, isolation: str
+) -> None:
+    manager = make_manager(isolation=isolation)
+    ticket = manager.submit("a", choice("panic"))
+    failure = failure_of(ticket)
+    assert manager.shutdown(60.0)  # logging comes after finishing
+    depths = []
+    for _ in range(3):
+        with pytest.raises(CompileError, match="the engine panicked") as raised:
+            ticket.new_grammar()
+        depths.append(len(list(traceback.walk_tb(raised.value.__traceback__))))
+        assert raised.value.__cause__ is failure.error.__cause__
+    assert depths == depths[:1] * 3
+    error: BaseException | None = failure.error
+    while error is not None:
+        assert error.__traceback__ is None
+        error = error.__cause__ or error.__context__
+
+
+def test_e10_what_the_automatic_choice_came_to_goes_with_its_grammar(make_manager: Any, choice: Choice) -> None:
+    manager = make_manager(isolation="thread", cached_bytes=3 << 20, workers=1, **order("serial", "hostile"))
+    for number in range(10):
+        outcome_of(manager.submit("a", choice(str(number))))
+    outcome_of(manager.submit("a", choice("9"), "hostile"))
+    assert {spec.value[0] for spec in manager._choices} == {spec.value[0] for name, spec in manager._grammars._grammars}
 
 
 def test_e9_running_out_of_memory_and_being_cancelled_say_nothing_about_a_spec(

@@ -90,3 +90,20 @@ def test_c2_the_automatic_choice_compiles_where_the_chosen_backend_is_safe(vocab
             assert ticket.wait(300.0)
             assert (ticket.state, ticket.provenance.backend) == ("ready", "guidance")
             assert ticket.provenance.isolation == isolation
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # it is what is tested
+def test_e5_a_forked_child_compiles_with_the_real_engines_and_the_parent_goes_on(vocabulary: Vocabulary) -> None:
+    order = Policy(order=("guidance", "xgrammar"))
+    with GrammarManager(vocabulary, policy=order, limits=ManagerLimits(workers=1)) as manager:
+        warm = manager.submit("warm", SPECS["regex"], "xgrammar")
+        assert warm.wait(300.0)
+        pid = os.fork()
+        if not pid:
+            tickets = [manager.submit("child", spec, name) for spec in SPECS.values() for name in order.order or ()]
+            ready = all(ticket.wait(300.0) and ticket.new_grammar() for ticket in (warm, *tickets))
+            os._exit(0 if ready and manager.shutdown(60.0) else 1)
+        tickets = [manager.submit("parent", spec, name) for spec in SPECS.values() for name in order.order or ()]
+        assert all(ticket.wait(300.0) and ticket.new_grammar() for ticket in tickets)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert manager.state.processes.lost == 0

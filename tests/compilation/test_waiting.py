@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_backends import GrammarSpec, load_vocabulary
-from grammar_backends.compilation import GrammarManager, Verdict, WaitingQueue
+from grammar_backends.compilation import GrammarManager, Verdict, WaitingQueue, WaitingRequest
 
 SPEC = GrammarSpec.regex("a")
 
@@ -113,6 +115,43 @@ def test_e12_a_ticket_that_is_done_is_seen_within_a_round_however_many_wait() ->
         assert rounds <= 1000 // 7 + 2
 
 
+def held() -> int:
+    """Requests that something still holds."""
+    return sum(type(thing) is WaitingRequest for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_e7_what_is_removed_is_held_by_nothing_while_the_first_one_waits_for_ever(ready: bool) -> None:
+    before = held()
+    queue, _ = filled(1)
+    queue.add("first", "first")
+    for number in range(1000):
+        queue.add("gone", f"gone {number}", Switch(is_done=ready))
+        queue.poll()
+        assert queue.remove("gone") is not None
+        first = queue.pop()
+        assert first is not None
+        queue.put_back(first)
+    assert len(queue) == 2
+    assert held() <= before + 4
+    assert len(queue._order) <= 4
+
+
+def test_e7_a_queue_that_is_emptied_by_removing_holds_nothing() -> None:
+    before = held()
+    queue, _ = filled(1000)
+    for number in range(1000):
+        queue.remove(str(number))
+    assert queue.poll() == []
+    assert held() == before
+
+
+@pytest.mark.parametrize("wrong", [{"consensus": "local"}, {"scan_limit": "all"}, {"scan_limit": 0}])
+def test_e12_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
+        WaitingQueue(**wrong)
+
+
 def test_e7_what_is_removed_is_gone_pending_or_ready_and_may_come_again() -> None:
     queue, tickets = filled(3)
     tickets[1].is_done = True
@@ -140,7 +179,7 @@ def test_a33_requests_that_come_and_go_leave_nothing_behind() -> None:
         queue.poll()
         queue.poll()
         assert queue.pop() is None
-    assert (len(queue), len(queue._unfinished), len(queue._ready), len(queue._removed)) == (1, 1, 0, 0)
+    assert (len(queue), len(queue._unfinished), len(queue._ready), len(queue._order)) == (1, 1, 0, 0)
 
 
 def test_e12_misuse_is_an_error() -> None:
