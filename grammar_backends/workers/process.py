@@ -122,6 +122,8 @@ class Worker:
     def send(self, message: Message, seconds: float = SEND_SECONDS) -> bool:
         """Give it a task; False when it is gone, or does not take it in this time."""
         data, deadline = memoryview(encode(message)), time.monotonic() + seconds
+        if self._released:
+            return False
         try:
             while data:
                 written = self._input.write(data)  # None while the pipe is full
@@ -134,7 +136,7 @@ class Worker:
 
     def receive(self) -> tuple[list[Message], bool]:
         """The messages that have arrived, and whether it is gone."""
-        gone = False
+        gone = self._released
         while not gone:
             try:
                 data = os.read(self.fileno(), 1 << 20)

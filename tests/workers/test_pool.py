@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -80,6 +81,33 @@ def test_a_task_over_its_time_is_killed_and_the_next_one_finds_a_worker(make_poo
     assert (trouble.kind, trouble.detail) == ("timeout", "not done after 0.1 s")
     assert "pid" in pool.run(do("echo")).head
     assert pool.state.lost == 1
+
+
+def test_a_task_that_its_worker_does_not_even_read_is_over_its_time(make_pool: MakePool) -> None:
+    pool = make_pool()
+    os.kill(pool.run(do("echo")).head["pid"], signal.SIGSTOP)
+    trouble = trouble_of(pool, do("echo", bytes(1 << 24)), seconds=0.1)  # far more than a pipe holds
+    assert (trouble.kind, trouble.detail) == ("timeout", "not done after 0.1 s")
+    assert pool.run(do("echo", bytes(1 << 24))).body == bytes(1 << 24)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # it is what is tested
+def test_a_forked_child_has_no_workers_and_harms_none(make_pool: MakePool) -> None:
+    pool = make_pool(size=2)
+    assert pool.wait_warm(60.0)
+    first = pool.run(do("echo")).head["pid"]
+    workers = list(pool._idle)
+    pid = os.fork()
+    if not pid:
+        try:
+            gone = [worker.exited() and not worker.send(do("echo")) and worker.receive()[1] for worker in workers]
+            harmless = all(gone) and all(worker.kill() for worker in workers)
+            os._exit(0 if harmless and trouble_of(pool, do("echo")).kind == "closed" and pool.close(1.0) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert pool.run(do("echo")).head["pid"] == first
+    assert pool.state.lost == 0
 
 
 def test_a_task_over_its_memory_is_killed(make_pool: MakePool) -> None:
