@@ -79,7 +79,7 @@ from grammar_backends.contract.spec import JSON
 from grammar_backends.errors import shown
 from grammar_backends.selection.disjoint import excludes, members_of, required_of, texts_of
 from grammar_backends.selection.findings import Finding
-from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUPS
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.patterns import (
     anchored,
     cannot_match,
@@ -436,12 +436,17 @@ def _root_boolean(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 def _beside(view: View, settings: Settings) -> Iterator[Finding]:
-    """Pairs of keywords that break one another."""
+    """Pairs of keywords that break one another, which one that asserts nothing does too: `minLength: 0`."""
     for keyword, others in settings.items():
-        if keyword in view.schema and not asserts_nothing(view, keyword):
-            for other in others:
-                if other in view.schema and not asserts_nothing(view, other):
-                    yield view.finding(keyword, f"{keyword} is not enforced beside {other}")
+        for pair in ((keyword, other) for other in others):
+            if all(_is_about(view, each) for each in pair) and not all(asserts_nothing(view, each) for each in pair):
+                yield view.finding(keyword, f"{pair[0]} is not enforced beside {pair[1]}")
+
+
+def _is_about(view: View, keyword: str) -> bool:
+    """Whether a keyword stands at a place where values of its type may be."""
+    group = GROUPS.get(keyword)
+    return keyword in view.schema and (group is None or view.bits & GROUP_BITS[group] != 0)
 
 
 def _open_properties(views: Sequence[View], settings: Settings) -> Finding | None:

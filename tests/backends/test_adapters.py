@@ -158,3 +158,12 @@ def test_b14_limits_of_llguidance_are_options_of_its_backend() -> None:
 def test_b14_an_option_that_a_backend_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(BackendUnavailable, match="has no option 'max_gramar_size'"):
         load_backend(name, byte_vocabulary(), {"max_gramar_size": 5})
+
+
+def test_c3_a_keyword_that_asserts_nothing_does_not_cost_outlines_another_one() -> None:
+    spec = GrammarSpec.json_schema({"type": "string", "minLength": 0, "pattern": "^[0-9]+$"})
+    grammar = backend_of("outlines").compile_grammar(spec).new_grammar()
+    assert grammar.validate_tokens(byte_vocabulary().encode('"12"')) == list(b'"12"')
+    assert grammar.validate_tokens(byte_vocabulary().encode('"a"')) == list(b'"')
+    with pytest.raises(UnsupportedFeature, match="maxLength is not enforced beside pattern"):
+        backend_of("outlines").compile_grammar(GrammarSpec.json_schema({**spec.value, "maxLength": 3}))
