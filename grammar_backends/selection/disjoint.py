@@ -54,6 +54,7 @@ class Comparison:
         self._kinds: dict[tuple[Site, int], int] = {}
         self._pairs: dict[tuple[Site, Site, int, _Context], bool] = {}
         self._texts: dict[Site, _Members | None] = {}
+        self._present: dict[tuple[Site, int], list[str]] = {}
 
     def spend(self, steps: int) -> bool:
         """Charge steps to the bound on work; False once it is reached, so that the answer is to be "not known"."""
@@ -72,8 +73,24 @@ class Comparison:
         """True when it is certain that no value is valid under two sites and the keywords of a third."""
         if self.disjoint(left, right):
             return True
-        context = (declared(site.schema), tuple(required_of(site.schema)))
+        context = (self.possible(site), tuple(self.present(site)))
         return context != _NO_CONTEXT and self.disjoint(left, right, context=context)
+
+    def present(self, site: Site, depth: int = 8) -> list[str]:
+        """Properties that every object has which is valid under a site: some of them, without its `oneOf`."""
+        if isinstance(site.schema, bool) or not depth:
+            return []
+        known = self._present.get((site, depth))
+        if known is None:
+            found = required_of(site.schema)
+            for part in (site.target, *site.group("allOf")):
+                found += self.present(part, depth - 1) if part is not None else []
+            if branches := [self.present(branch, depth - 1) for branch in site.group("anyOf")]:
+                shared = set(branches[0]).intersection(*branches[1:])
+                found += [name for name in branches[0] if name in shared]
+            known = self._present[site, depth] = list(dict.fromkeys(found))
+            self.spend(len(found))
+        return known
 
     def possible(self, site: Site, depth: int = 8) -> int:
         """The kinds of value that a site may admit: never too few."""
@@ -120,6 +137,7 @@ class Comparison:
         if not depth or isinstance(left.schema, bool) or isinstance(right.schema, bool):
             return False
         for one, other in ((left, right), (right, left)):
+            context = _narrowed(context, one)
             if one.target is not None and self.disjoint(one.target, other, depth - 1, context):
                 return True
             if any(self.disjoint(branch, other, depth - 1, context) for branch in one.group("allOf")):
@@ -167,6 +185,12 @@ class Comparison:
         return any(self.disjoint(one, other, depth - 1) for one, other in pairs) or any(
             _forbids(one, name) for one, other in ((left, right), (right, left)) for name in required_of(other.schema)
         )
+
+
+def _narrowed(context: _Context, site: Site) -> _Context:
+    """A context with what a site says beside the schemas that it is made of."""
+    kinds, present = context
+    return kinds & declared(site.schema), tuple(dict.fromkeys((*present, *required_of(site.schema))))
 
 
 def members_of(schema: Mapping[str, JSON], keyword: str) -> list[JSON] | None:

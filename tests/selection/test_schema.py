@@ -7,6 +7,7 @@ engine gets wrong must have a finding. The layer's adapters are not used here.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 
 from grammar_backends.contract.spec import GrammarOptions
 from grammar_backends.errors import PluginError, SpecError
+from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.patterns import may_overlap, searched
 from grammar_backends.selection.schema import check_schema, walk
 from grammar_backends.selection.support import SchemaSupport
@@ -406,6 +408,54 @@ def test_c3_one_of_needs_branches_that_exclude_one_another() -> None:
     assert pointers({"oneOf": [tagged("a"), tagged("a")]}) == ["/oneOf"]
     assert pointers({"oneOf": [{"type": "integer", "maximum": 3}, {"type": "integer", "minimum": 4}]}) == []
     assert pointers({"oneOf": [{"type": "integer", "maximum": 4}, {"type": "integer", "minimum": 4}]}) == ["/oneOf"]
+
+
+@pytest.mark.parametrize("beside", [
+    {"anyOf": [{"required": ["kind", "a"]}, {"required": ["b", "kind"]}]},
+    {"allOf": [{"required": ["a"]}, {"required": ["kind"]}]},
+    {"$ref": "#/$defs/kinds", "$defs": {"kinds": {"required": ["kind"]}}},
+])  # fmt: skip
+def test_c3_what_tells_branches_apart_may_be_required_by_any_schema_beside_them(beside: Any) -> None:
+    branches = {"type": "object", "oneOf": [{"properties": {"kind": {"const": tag}}} for tag in "ab"]}
+    comparison = Comparison()
+    assert comparison.exclusive(walk({**branches, **beside}).root) is None
+    assert comparison.exclusive(walk(branches).root) is not None
+    looser = {"anyOf": [{"required": ["kind"]}, {"required": ["a"]}]}
+    assert comparison.exclusive(walk({**branches, **looser}).root) is not None
+
+
+KINDS = [{"properties": {"kind": {"const": tag}}} for tag in "ab"] + [{"required": ["kind"]}, {"required": ["a"]}]
+PARTS = [
+    *KINDS, {}, {"properties": {"kind": {"enum": ["b", "c"]}}, "required": ["kind"]},
+    *({"allOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
+    *({"anyOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
+    *({"$ref": f"#/$defs/{index}", "required": ["kind"]} for index in range(len(KINDS))),
+]  # fmt: skip
+TAGGED = [
+    {}, *(dict(zip(names, tags, strict=True))
+             for names in (["kind"], ["a"], ["kind", "a"]) for tags in itertools.product("abc", repeat=len(names))),
+]  # fmt: skip
+
+
+def test_c3_no_document_matches_two_branches_that_are_said_to_exclude_one_another() -> None:
+    definitions = {str(index): kind for index, kind in enumerate(KINDS)}
+    valid = [
+        {place for place, document in enumerate(TAGGED) if validator.is_valid(document)}
+        for validator in (jsonschema.Draft202012Validator({**part, "$defs": definitions}) for part in PARTS)
+    ]
+    said = 0
+    for beside, one, other in itertools.product(range(len(PARTS)), repeat=3):
+        schema = {**PARTS[beside], "type": "object", "oneOf": [PARTS[one], PARTS[other]], "$defs": definitions}
+        if Comparison().exclusive(walk(schema).root) is None:
+            assert not valid[beside] & valid[one] & valid[other], schema
+            said += 1
+    assert said > 800
+
+
+def test_c3_a_name_that_is_required_beside_a_reference_tells_what_it_leads_to_apart() -> None:
+    kinds = {tag: {"properties": {"kind": {"const": tag}}} for tag in "ab"}
+    branches = [{"$ref": f"#/$defs/{tag}", "required": ["kind"]} for tag in "ab"]
+    assert Comparison().exclusive(walk({"type": "object", "oneOf": branches, "$defs": kinds}).root) is None
 
 
 def test_c3_support_data_names_versions_and_known_checks_only() -> None:
