@@ -6,6 +6,7 @@ import functools
 import gc
 
 import pytest
+import xgrammar
 from llguidance import LLMatcher, LLTokenizer
 
 from grammar_backends import (
@@ -98,6 +99,18 @@ def test_llguidance_still_ruins_a_matcher_at_a_dead_end() -> None:
     matcher.compute_bitmask()
     assert matcher.get_error().startswith("NoExtensionBias")
     assert not matcher.rollback(1)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a12_xgrammars_cache_still_gives_rules_the_masks_of_others(cached: bool) -> None:
+    tokens = [*(bytes([value]) for value in range(256)), b"<eos>"]
+    info = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, vocab_size=257, stop_token_ids=[256])
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=cached)
+    matcher = xgrammar.GrammarMatcher(compiler.compile_grammar(xgrammar.Grammar.from_ebnf('root ::= "é" | "éa"')))
+    assert all(map(matcher.accept_token, "é".encode()))
+    row = xgrammar.allocate_token_bitmask(1, 257)
+    matcher.fill_next_token_bitmask(row)
+    assert set(unpack_ids(row[0])) == ({256} if cached else {ord("a"), 256})
 
 
 def test_b5_a_schema_cannot_switch_off_its_own_enforcement() -> None:

@@ -97,7 +97,8 @@ class XGrammarEngine:
             info = TokenizerInfo(tokens, VocabType.RAW, vocab_size=padded, stop_token_ids=list(vocabulary.stop_ids))
         except Exception as error:
             raise VocabularyError(f"xgrammar cannot use {vocabulary.name}: {error}") from error
-        # Whoever caches compiled grammars can bound and share them; xgrammar's cache keeps failures for ever (B11).
+        # Whoever caches compiled grammars can bound and share them. xgrammar's cache keeps failures for ever (B11), and
+        # gives rules the masks of other ones: `"é" | "éa"` then refuses its second text, however much sooner it is.
         return _Compiler(info, GrammarCompiler(info, max_threads=self._threads, cache_enabled=False))
 
     def compile(self, spec: GrammarSpec) -> XGrammarArtifact:
