@@ -176,14 +176,16 @@ class Comparison:
         if not self.spend(len(needed)):
             return False
         pairs: list[tuple[Site, Site]] = []
+        if any(_number_of(site.schema, "maxProperties", math.inf) < len(needed) for site in (left, right)):
+            return True
         for name in needed:
-            one, other = left.children.get(("properties", name)), right.children.get(("properties", name))
+            one, other = _governing(left, name), _governing(right, name)
             if one is not None and other is not None:
                 pairs.append((one, other))
         # What tells objects apart is mostly a constant, so these come first.
         pairs.sort(key=lambda pair: not (_lists_values(pair[0]) and _lists_values(pair[1])))
         return any(self.disjoint(one, other, depth - 1) for one, other in pairs) or any(
-            _forbids(one, name) for one, other in ((left, right), (right, left)) for name in required_of(other.schema)
+            _forbids(site, name) for site in (left, right) for name in needed
         )
 
 
@@ -262,8 +264,7 @@ def _disjoint_strings(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bo
 
 
 def _length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
-    value = schema.get(keyword)
-    bound: float = value if isinstance(value, (int, float)) else (0, math.inf)[end]
+    bound = _number_of(schema, keyword, (0, math.inf)[end])
     known = schema.get("format")
     by_format = FORMAT_LENGTHS.get(known, (0, None))[end] if isinstance(known, str) else None
     if by_format is None:
@@ -271,9 +272,19 @@ def _length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
     return max(bound, by_format) if end == 0 else min(bound, by_format)
 
 
-def _forbids(site: Site, name: str) -> bool:
-    schema = site.schema
+def _number_of(schema: Mapping[str, JSON], keyword: str, default: float) -> float:
+    value = schema.get(keyword)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else default
+
+
+def _governing(site: Site, name: str) -> Site | None:
+    """What a site says about a property: a part of it, if there are patterns."""
     own = site.children.get(("properties", name))
-    if own is not None:
-        return own.schema is False
-    return schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if own is not None or "patternProperties" in site.schema:
+        return own
+    return site.children.get(("additionalProperties", None))
+
+
+def _forbids(site: Site, name: str) -> bool:
+    found = _governing(site, name)
+    return found is not None and found.schema is False

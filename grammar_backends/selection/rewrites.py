@@ -19,8 +19,8 @@ from grammar_backends.selection.complement import Alternatives, Complement, prod
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
 from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
-from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
-from grammar_backends.selection.merging import conjoin, dead, names_of, size_of
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS, declared
+from grammar_backends.selection.merging import conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, kind_of, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
@@ -360,9 +360,16 @@ def _dependency(name: str, needed: JSON, legacy: bool) -> Alternatives:
 
 
 def _one_of(round_: Round, view: View) -> JSON:
-    """`oneOf`: each branch without what others allow too."""
+    """`oneOf`: first no kinds that two branches take whole, then each branch without what others allow too."""
     branches = view.site.group("oneOf")
     within = view.comparison.possible(view.site)
+    once = twice = 0
+    for branch in branches:
+        whole = _kinds_taken_whole(_written_out(round_, branch))
+        once, twice = once | whole, twice | once & whole
+    names = names_of(within & ~twice)
+    if within & twice and names is not None:
+        return {**view.schema, "type": names} if names else False
     found: list[JSON] = []
     for branch in branches:
         alone: Alternatives = [branch.schema]
@@ -374,6 +381,17 @@ def _one_of(round_: Round, view: View) -> JSON:
             return None
         found += alone
     return round_.replace(view, ("oneOf",), found)
+
+
+def _kinds_taken_whole(schema: JSON) -> int:
+    """Kinds of which a schema takes every value: those that none of its keywords is about."""
+    if isinstance(schema, bool):
+        return ANY if schema else 0
+    kinds = declared(schema)
+    for keyword in rests_on(schema):
+        if keyword != "type":
+            kinds &= ~GROUP_BITS[GROUPS[keyword]] if keyword in GROUPS else 0
+    return kinds
 
 
 def _flatten(round_: Round, view: View) -> JSON:
@@ -510,7 +528,7 @@ def _name_patterns(round_: Round, view: View) -> JSON:
         }
     rest = schema.get("additionalProperties", {})
     if rest is not False:
-        found = _names_as_patterns(names.schema)
+        found = _names_as_patterns(_written_out(round_, names))
         if found is None:
             return None
         members, patterns = found

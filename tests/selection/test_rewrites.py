@@ -163,12 +163,32 @@ def written(schema: Any, name: str) -> Any:
                 ]
             },
         ),
+        (
+            "one-of",
+            {"oneOf": [{"required": ["a"]}, {"properties": {"a": False}}]},
+            {"oneOf": [{"required": ["a"]}, {"properties": {"a": False}}], "type": ["object"]},
+        ),
+        ("one-of", {"type": "string", "oneOf": [{"minimum": 1}, {"maximum": 1}, {"minLength": 1}]}, False),
+        (
+            "one-of",
+            {"type": ["integer", "string"], "oneOf": [{"$ref": "#/$defs/d"}, {"minimum": 1}], "$defs": {"d": True}},
+            {"type": ["integer"], "oneOf": [{"$ref": "#/$defs/d"}, {"minimum": 1}], "$defs": {"d": True}},
+        ),
         ("contains", {"contains": True, "minContains": 2}, {"minItems": 2}),
         ("contains", {"contains": {"type": "object"}, "minContains": 0, "maxContains": 0}, {"items": {"type": OTHERS}}),
         (
             "property-names",
             {"propertyNames": {"pattern": "^a"}},
             {"patternProperties": {"^a": {}}, "additionalProperties": False},
+        ),
+        (
+            "property-names",
+            {"propertyNames": {"$ref": "#/$defs/d"}, "$defs": {"d": {"type": "string", "pattern": "^a"}}},
+            {
+                "$defs": {"d": {"type": "string", "pattern": "^a"}},
+                "patternProperties": {"^a": {}},
+                "additionalProperties": False,
+            },
         ),
         (
             "property-names",

@@ -426,7 +426,9 @@ def test_c3_what_tells_branches_apart_may_be_required_by_any_schema_beside_them(
 
 KINDS = [{"properties": {"kind": {"const": tag}}} for tag in "ab"] + [{"required": ["kind"]}, {"required": ["a"]}]
 PARTS = [
-    *KINDS, {}, {"properties": {"kind": {"enum": ["b", "c"]}}, "required": ["kind"]},
+    *KINDS, {}, {"maxProperties": 1}, {"additionalProperties": {"enum": ["b", "c"]}, "required": ["kind"]},
+    {"additionalProperties": False, "properties": {"a": {}}},
+    {"properties": {"kind": {"enum": ["b", "c"]}}, "required": ["kind"]},
     *({"allOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
     *({"anyOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
     *({"$ref": f"#/$defs/{index}", "required": ["kind"]} for index in range(len(KINDS))),
@@ -450,6 +452,15 @@ def test_c3_no_document_matches_two_branches_that_are_said_to_exclude_one_anothe
             assert not valid[beside] & valid[one] & valid[other], schema
             said += 1
     assert said > 800
+
+
+def test_c3_branches_are_told_apart_by_additional_properties_and_by_their_number() -> None:
+    kind = {"type": "object", "properties": {"kind": {"const": "a"}}, "required": ["kind"]}
+    for other in ({"additionalProperties": {"enum": [False]}}, {"maxProperties": 1, "required": ["b"]}):
+        assert Comparison().exclusive(walk({"oneOf": [kind, {"type": "object", **other}]}).root) is None
+    for other in ({"additionalProperties": {"enum": ["a"]}}, {"maxProperties": 2, "required": ["b"]},
+                  {"additionalProperties": False, "patternProperties": {"^k": {}}}):  # fmt: skip
+        assert Comparison().exclusive(walk({"oneOf": [kind, {"type": "object", **other}]}).root) is not None
 
 
 def test_c3_a_name_that_is_required_beside_a_reference_tells_what_it_leads_to_apart() -> None:
