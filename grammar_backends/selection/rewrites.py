@@ -149,7 +149,7 @@ class Round:
     def _rewritten(self, view: View, keywords: set[str], written: Mapping[str, JSON]) -> _Written | None:
         for place in _enclosing(view, self.sites):
             if _overlaps(place.site.pointer, written):
-                return None
+                continue
             rules = RULES if place is view else RULES[:1]
             for rule in rules:
                 touched = keywords if rule.keywords is None else keywords & rule.keywords & {*place.schema, ""}

@@ -305,6 +305,14 @@ def test_c2_5_where_a_rewrite_would_not_be_safe_or_not_help_there_is_none(schema
     assert rewrite(schema, TABLES["guidance"], OPEN) is None
 
 
+def test_c2_5_many_branches_side_by_side_are_rewritten_at_once() -> None:
+    branches = [{**INTEGER, "oneOf": [{"minimum": bound}, {"maximum": bound}]} for bound in range(10)]
+    for engine in ("xgrammar", "guidance"):
+        found = rewrite({"anyOf": branches}, TABLES[engine], OPEN)
+        assert found is not None
+        assert [step.pointer for step in found[1]] == [f"/anyOf/{index}" for index in range(10)]
+
+
 def test_c2_5_closed_objects_are_not_rewritten() -> None:
     schema = {"type": "object", "dependentRequired": {"a": ["b"]}}
     assert rewrite(schema, TABLES["guidance"], GrammarOptions(additional_properties="closed")) is None
