@@ -59,7 +59,8 @@ class WorkerSetup:
 
 def task(backend: str, spec: GrammarSpec) -> Message:
     """What a worker is asked."""
-    return Message({"backend": backend, "spec": {**asdict(spec), "kind": spec.kind.value}})
+    fields = {"kind": spec.kind.value, "text": spec.text, "syntax": spec.syntax, "options": asdict(spec.options)}
+    return Message({"backend": backend, "spec": fields})
 
 
 def start(descriptor: int) -> Service:

@@ -135,6 +135,8 @@ class Automaton:
         found = self._states.get((parsed, pending))
         if found is None:
             if len(self._states) >= MAX_STATES:
+                for state in (self.start, *self._states.values()):
+                    state.next.clear()  # or each would hold all that were ever reached from it
                 self._states.clear()
             found = State(parsed, pending, not pending and self._machine.can_end(parsed))
             self._states[parsed, pending] = found

@@ -112,6 +112,7 @@ class GrammarSpec:
     text: str
     syntax: GrammarSyntax = "auto"
     options: GrammarOptions = field(default_factory=GrammarOptions)
+    _key: str = field(default="", init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
         # A spec is looked up several times for each request. The text alone tells nearly all apart, and knows its hash.
@@ -120,7 +121,9 @@ class GrammarSpec:
     @property
     def key(self) -> str:
         """A digest of the meaning: equal for equal specs, in every process."""
-        return _digest(self)
+        if not self._key:
+            object.__setattr__(self, "_key", _digest(self))
+        return self._key
 
     @property
     def value(self) -> JSON:
@@ -287,7 +290,6 @@ def _pydantic_schema(type_: Any) -> JSON:
     return TypeAdapter(type_).json_schema()
 
 
-@functools.lru_cache(maxsize=4096)
 def _digest(spec: GrammarSpec) -> str:
     options = spec.options
     parts = [

@@ -139,6 +139,11 @@ def test_a33_what_an_automaton_keeps_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert state is not None
     assert state.parsed == "a" * 1000
     assert len(automaton._states) <= 10
+    reached, ahead = 0, [automaton.start, state]
+    while ahead:
+        reached += 1
+        ahead += [each for each in ahead.pop().next.values() if each is not None]
+    assert reached <= 12
 
 
 def test_a12_rows_hold_every_legal_token_and_the_stop_tokens_exactly_at_the_end() -> None:
