@@ -347,7 +347,7 @@ def _check_json_depth(schema: JSON) -> None:
         below: list[JSON] = []
         for node in level:
             values = node.values() if isinstance(node, dict) else node
-            below.extend(value for value in values if isinstance(value, (dict, list)))
+            below += [value for value in values if isinstance(value, (dict, list))]
         level, depth = below, depth + 1
 
 
