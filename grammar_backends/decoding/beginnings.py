@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_backends.contract import StructuredOutputGrammar
+from grammar_backends.contract import StructuredOutputGrammar, Vocabulary, pack_ids, unpack_ids
 from grammar_backends.errors import GrammarError
 
 __all__ = ["Beginnings"]
@@ -25,12 +25,12 @@ class Beginnings:
 
     Args:
         grammar: in its first state; it is only forked.
-        words: int32 words in a row.
+        vocabulary: whose rows it fills.
     """
 
-    def __init__(self, grammar: StructuredOutputGrammar, words: int) -> None:
+    def __init__(self, grammar: StructuredOutputGrammar, vocabulary: Vocabulary) -> None:
         self._grammar = grammar
-        self._words = words
+        self._vocabulary = vocabulary
         self._refused: dict[tuple[int, ...], bool] = {}
         self._rows: dict[tuple[int, ...], NDArray[np.uint32]] = {}
         self._latest: tuple[tuple[int, ...], StructuredOutputGrammar | None] | None = None
@@ -70,15 +70,23 @@ class Beginnings:
         return row
 
     def _row_behind(self, before: tuple[int, ...]) -> NDArray[np.uint32]:
-        row = np.zeros((1, self._words), dtype=np.int32)
+        row = np.zeros((1, self._vocabulary.words), dtype=np.int32)
         grammar = self._behind(before)
         try:
             if grammar is not None:
                 grammar.fill_bitmask(row, 0)
+                row |= self._other_spellings(grammar, row[0])
         except GrammarError:
             row.fill(0)
         bits: NDArray[np.uint32] = row[0].view(np.uint32)
         return bits
+
+    def _other_spellings(self, grammar: StructuredOutputGrammar, row: NDArray[np.int32]) -> NDArray[np.int32]:
+        """What a row of a single token may leave out, as a row: other spellings of a text that is forced (A12)."""
+        allowed = unpack_ids(row)
+        first = self._vocabulary.text_tokens[allowed[0]][:1] if len(allowed) == 1 else b""
+        same = self._vocabulary.starting_with(first) if first else []
+        return pack_ids([id_ for id_ in same if grammar.validate_tokens([id_])], self._vocabulary.width)
 
     def _behind(self, before: tuple[int, ...]) -> StructuredOutputGrammar | None:
         """The grammar behind these tokens; None when it does not begin with them."""

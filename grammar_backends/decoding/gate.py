@@ -95,7 +95,7 @@ class Gate(ABC):
         self.words = vocabulary.words
         self.usual_ids = vocabulary.usual_ids
         self._template = grammar
-        self._beginnings = Beginnings(grammar, self.words)
+        self._beginnings = Beginnings(grammar, vocabulary)
         self._refused_at: dict[Hashable, frozenset[int]] = {}
         self._free_rows: dict[tuple[bool, frozenset[int]], NDArray[np.int32]] = {}
         self._log: deque[Step] = deque(maxlen=grammar.max_rollback)

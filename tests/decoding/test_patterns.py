@@ -15,6 +15,7 @@ import pytest
 
 from grammar_backends import (
     CompiledGrammar,
+    GrammarOptions,
     GrammarSpec,
     MarkerSearch,
     PatternMarker,
@@ -169,6 +170,21 @@ def test_f13_exactly_the_tokens_are_illegal_of_which_the_grammar_refuses_what_it
     rng = random.Random(1000 + seed)
     for _ in range(3):
         check_rows(rng)
+
+
+@pytest.mark.parametrize("name", ["guidance", "xgrammar", "outlines"])
+def test_f13_other_spellings_of_a_forced_text_are_not_refused_where_the_engine_leaves_them_out(name: str) -> None:
+    pieces = [*(bytes([byte]) for byte in range(256)), b'":', b'":"', b'":1', b'"x', b"<end>"]
+    vocabulary = Vocabulary.from_bytes(pieces, special_ids=[260], stop_ids=[260])
+    schema = {"type": "object", "properties": {"a": {"const": "b"}}, "required": ["a"], "additionalProperties": False}
+    spec = GrammarSpec.json_schema(schema, options=GrammarOptions(whitespace="compact"))
+    compiled = load_backend(name, vocabulary).compile_grammar(spec)
+    closed = TriggerGate(compiled.new_grammar(), MarkerSearch(vocabulary, [PatternMarker(r'\{"[a-z]"', implicit=True)]))
+    assert closed.accept_tokens("r", [*b'say {"a'])
+    allowed = row(closed, vocabulary.words)
+    assert {ord('"'), 256, 257} <= {*allowed}
+    assert {258, 259}.isdisjoint(allowed)
+    assert [token for token in range(vocabulary.size) if closed.validate_tokens([token])] == allowed
 
 
 def test_a33_what_is_kept_is_bounded_and_may_be_forgotten_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
