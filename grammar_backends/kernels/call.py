@@ -16,7 +16,16 @@ import numpy as np
 import torch
 
 from grammar_backends.errors import BitmaskError
-from grammar_backends.kernels.mapping import ARRAYS, Integers, RowMapping, are_bools, integer, integers, to_device
+from grammar_backends.kernels.mapping import (
+    ARRAYS,
+    Integers,
+    RowMapping,
+    are_bools,
+    check_memory,
+    integer,
+    integers,
+    to_device,
+)
 
 __all__ = ["Arguments", "Call", "PlainCall", "Tail", "packed_arguments", "plain_call", "prepare", "resolve_rows"]
 
@@ -141,6 +150,7 @@ def prepare(
         if not isinstance(tensor, torch.Tensor):
             hint = "torch.from_numpy takes an array as it is" if isinstance(tensor, np.ndarray) else None
             raise BitmaskError(f"{name} must be a torch tensor, not {type(tensor).__name__}", hint=hint)
+        check_memory(tensor, name)
     if logits.dim() == 1:
         logits = logits.unsqueeze(0)
     if bitmask.dim() == 1:
@@ -182,7 +192,13 @@ def plain_call(logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | 
     minus_infinity = MINUS_INFINITY.get(logits.dtype)
     if minus_infinity is None or bitmask.dtype is not torch.int32 or logits.device != bitmask.device:
         return None
-    shape, mask_shape, strides, mask_strides = logits.shape, bitmask.shape, logits.stride(), bitmask.stride()
+    try:
+        shape, mask_shape, strides, mask_strides = logits.shape, bitmask.shape, logits.stride(), bitmask.stride()
+        logits_address, mask_address = logits.data_ptr(), bitmask.data_ptr()
+    except RuntimeError:  # of sparse ones
+        return None
+    if not (logits_address and mask_address) or logits.is_neg():  # no integers are kept so
+        return None
     if len(shape) != 2 or len(mask_shape) != 2 or 0 in shape or 0 in mask_shape:
         return None
     (rows, columns), (jobs, words) = shape, mask_shape
@@ -190,10 +206,10 @@ def plain_call(logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | 
         return None
     address, count, memory = (0, rows, None) if indices is None else _index_memory(indices, logits)
     size = logits.element_size()
-    if count != jobs or max(rows, columns, 32 * words) >= LIMIT or logits.data_ptr() % size:
+    if count != jobs or max(rows, columns, 32 * words) >= LIMIT or logits_address % size:
         return None
     arguments = LAYOUT.pack(
-        *(logits.data_ptr(), bitmask.data_ptr(), address, 0, 0, 0, 0, 0),
+        *(logits_address, mask_address, address, 0, 0, 0, 0, 0),
         *strides,
         *mask_strides,
         *(jobs, rows, columns, jobs, 32 * words, 0, NOT_GIVEN, NOT_GIVEN, 0, 1, 0, size, minus_infinity, 0),
@@ -205,7 +221,8 @@ def _index_memory(indices: Integers, logits: torch.Tensor) -> tuple[int, int, ob
     """Address and number of int32 indices, and what keeps them there; -1 of them where they are of another kind."""
     if isinstance(indices, torch.Tensor):
         if indices.dtype is torch.int32 and indices.dim() == 1 and indices.is_contiguous():
-            return indices.data_ptr(), (indices.shape[0] if indices.device == logits.device else -1), indices
+            address, is_there = indices.data_ptr(), indices.device == logits.device
+            return address, (indices.shape[0] if address and is_there else -1), indices
     elif logits.is_cpu and isinstance(indices, (list, tuple, range)) and not are_bools(indices):
         try:
             entries = array("i", indices)

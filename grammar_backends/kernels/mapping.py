@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from grammar_backends.errors import BitmaskError
 
-__all__ = ["Integers", "RowMapping", "flags", "integer", "integers", "to_device"]
+__all__ = ["Integers", "RowMapping", "check_memory", "flags", "integer", "integers", "to_device"]
 
 Integers: TypeAlias = "Sequence[int] | NDArray[Any] | torch.Tensor"
 """Integers in one dimension. A contiguous int32 tensor is held as it is; everything else is copied into one."""
@@ -233,6 +233,7 @@ def _tensor(values: Integers, name: str) -> torch.Tensor:
             tensor = torch.frombuffer(entries, dtype=torch.int32) if entries else torch.empty(0, dtype=torch.int32)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise BitmaskError(f"{name} must be integers in one dimension: {error}") from error
+    check_memory(tensor, name)
     if tensor.dim() != 1:
         raise BitmaskError(f"{name} has one dimension, not {tensor.dim()}")
     return tensor
@@ -245,3 +246,17 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         with contextlib.suppress(RuntimeError):  # limits on locked memory
             tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=device.type != "cpu")
+
+
+def check_memory(tensor: torch.Tensor, name: str) -> None:
+    """See that a tensor is what lies in its memory; that of a `DTensor`, say, is another tensor's.
+
+    Raises:
+        BitmaskError: it is not.
+    """
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise BitmaskError(f"{name} must be a dense tensor, not a nested one or {tensor.layout}")
+    if tensor.is_neg():
+        raise BitmaskError(f"{name} must not be a negated view", hint="resolve_neg() copies it")
+    if not (tensor.is_meta or tensor.data_ptr()) and tensor.numel():
+        raise BitmaskError(f"a {type(tensor).__name__} has no memory for {name}", hint="Of a DTensor pass to_local()")

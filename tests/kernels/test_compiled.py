@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from grammar_backends.contract import allocate_bitmask, pack_ids
 from grammar_backends.errors import BitmaskError
@@ -202,3 +203,33 @@ def test_h6_masks_on_cpus_go_the_compiled_way_or_numpys(build_library, monkeypat
     logits, bitmask = torch.zeros(2, 40), torch.tensor([[5, 0], [-1, 1]], dtype=torch.int32)
     apply_token_bitmask(logits, bitmask, indices=[1, 0])
     assert [torch.nonzero(row == 0).flatten().tolist() for row in logits] == [[*range(32), 32], [0, 2]]
+
+
+def not_in_memory(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same values in tensors that are not what lies at their address."""
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(tensor)
+    nested = torch.nested.nested_tensor([*tensor], dtype=tensor.dtype)
+    return {"sparse": tensor.to_sparse(), "csr": tensor.to_sparse_csr(), "fake": fake, "nested": nested}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Sparse CSR", "ignore:The PyTorch API of nested", "ignore:Accessing the data pointer"
+)
+@pytest.mark.parametrize("is_built", [False, True])
+def test_a20_tensors_that_are_not_what_lies_in_their_memory_are_refused(build_library, monkeypatch, is_built):
+    monkeypatch.setattr(compiled, "_library", compiled.Library(build_library()) if is_built else "not built")
+    monkeypatch.setattr(apply, "_implementation_for", apply._implementation_for.__wrapped__)  # what it remembers stays
+    logits, bitmask = torch.randn(3, 64), torch.zeros((3, 2), dtype=torch.int32)
+    indices = torch.tensor([2, 1, 0], dtype=torch.int32)
+    before = logits.clone()
+    for wrong in (*not_in_memory(logits).values(), torch._neg_view(logits)):
+        with pytest.raises(BitmaskError, match="logits"):
+            apply_token_bitmask(wrong, bitmask)
+    for wrong in not_in_memory(bitmask).values():
+        with pytest.raises(BitmaskError, match="bitmask"):
+            apply_token_bitmask(logits, wrong)
+    for wrong in (not_in_memory(indices[None])["fake"][0], indices.to_sparse()):
+        with pytest.raises(BitmaskError, match="logits_rows"):
+            apply_token_bitmask(logits, bitmask, indices=wrong)
+    assert torch.equal(logits, before)
