@@ -11,6 +11,7 @@ import ctypes
 import functools
 import itertools
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,9 @@ CHANGES = (
 )  # fmt: skip
 """What is changed, as patterns of the source's style, and into what."""
 
+
+ENDLESS = 60
+"""Seconds of processor time after which a copy never ends, and its process is killed; one that passes takes two."""
 
 REACHED = {
     "masked_ids": "packed", "masked_columns": "packed", "apply_packed": "packed", "is_masked": "strided",
@@ -220,7 +224,7 @@ def survivors(planted: Sequence[Mutant], folder: Path) -> list[Mutant]:
 
 
 def _tried(library: Path, numbers: Sequence[int]) -> dict[int, str]:
-    """What gave each copy away, or "". One that takes the process down is given away by that."""
+    """What gave each copy away, or "". One that takes the process down, or never ends, is given away by that."""
     found: dict[int, str] = {}
     while len(found) < len(numbers):
         left = [str(number) for number in numbers if number not in found]
@@ -238,7 +242,9 @@ def _tried(library: Path, numbers: Sequence[int]) -> dict[int, str]:
 def try_copies(library: str, numbers: Sequence[str]) -> None:
     torch.set_num_threads(1)
     judge = Judge(Path(library))
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     for number in map(int, numbers):
+        signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS)
         print(number, judge.finds(number) or "", flush=True)  # noqa: T201  # the answer to the process that waits
 
 

@@ -26,6 +26,7 @@ from grammar_backends_conformance.oracles.schemas import schema_valid
 __all__ = ["SchemaMaker", "fuzz_schemas"]
 
 AUTO = "auto"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 VALUES = 14
 """Values that are tried with each schema."""
 
@@ -60,9 +61,14 @@ class SchemaMaker:
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         self._definitions = tuple(self._dice.sample(("A", "B"), self._dice.randrange(3)))
+        is_old = self._chance(0.15)  # such drafts ignore what stands beside a reference
+        self._place = "definitions" if is_old else "$defs"
         self.schema = self._schema(3)
-        if isinstance(self.schema, dict) and self._definitions:
-            self.schema["$defs"] = {name: self._schema(2) for name in self._definitions}
+        if isinstance(self.schema, dict):
+            if self._definitions:
+                self.schema[self._place] = {name: self._schema(2) for name in self._definitions}
+            if is_old:
+                self.schema["$schema"] = DRAFT_7
 
     def texts(self) -> Iterator[str]:
         """Values that the schema allows, or nearly, as JSON; without end."""
@@ -105,7 +111,7 @@ class SchemaMaker:
         keyword = self._dice.choice(("allOf", "anyOf", "anyOf", "oneOf", "oneOf", "not", "if", "$ref", "$ref"))
         if keyword == "$ref":
             if self._definitions:
-                schema["$ref"] = f"#/$defs/{self._dice.choice(self._definitions)}"
+                schema["$ref"] = f"#/{self._place}/{self._dice.choice(self._definitions)}"
         elif keyword == "not":
             schema["not"] = self._schema(depth)
         elif keyword == "if":
@@ -173,7 +179,7 @@ class SchemaMaker:
         if not depth or not isinstance(schema, dict) or self._chance(0.12):
             return self._value(2)
         if "$ref" in schema and self._chance(0.8):
-            return self._near(self.schema["$defs"][schema["$ref"].rpartition("/")[2]], depth - 1)
+            return self._near(self.schema[self._place][schema["$ref"].rpartition("/")[2]], depth - 1)
         branches = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in schema.get(keyword, ())]
         branches += [schema[keyword] for keyword in ("if", "then", "else", "not") if keyword in schema]
         if branches and self._chance(0.6):

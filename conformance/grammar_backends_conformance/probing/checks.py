@@ -615,6 +615,16 @@ def _references() -> Iterator[Probe]:
         {"$schema": DRAFT_7, "$ref": "#i", "definitions": {"x": {"$id": "#i", **INTEGER}}},
     ]
     yield from about_schema("checks/refs/pointers-only", others, FEW)
+    # What these drafts ignore beside a reference must not come to count.
+    beside = ({"minimum": 3}, {"enum": ["x"]}, {"properties": {"a": STRING}}, {"type": "object", "required": ["b"]})
+    ignored = [
+        {"$schema": DRAFT_7, "$ref": "#/definitions/i", **each, "definitions": {"i": INTEGER}} for each in beside
+    ]
+    ignored += [
+        {"$schema": DRAFT_7, "$ref": "#/definitions/o", **each, "definitions": {"o": {"type": "object", **A, **CLOSED}}}
+        for each in beside
+    ]
+    yield from about_schema("checks/refs#ignored", ignored, FEW)
     recursive = [
         {"type": "array", "items": {"$ref": "#"}},
         {

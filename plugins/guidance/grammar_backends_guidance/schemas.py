@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from grammar_backends.contract.references import lone_references
 from grammar_backends.contract.regex import CharacterSet, complement, parse_regex, render_set, union
 from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import SpecError
@@ -33,8 +34,6 @@ ANNOTATIONS = frozenset(
         "writeOnly",
     }
 ) | (DATA - {"const", "enum"})
-OLD_DRAFT = re.compile(r"draft-0?[3-7]\b")
-BESIDE_REFERENCES = frozenset({"$defs", "$id", "$ref", "$schema", "definitions"})
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
@@ -106,9 +105,7 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - A class in a pattern keeps out the quote and the backslash when it excludes them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
-    schema = {key: value for key, value in schema.items() if key != "x-guidance"}
-    if OLD_DRAFT.search(str(schema.get("$schema"))):
-        schema = _lone_references(schema)
+    schema = lone_references({key: value for key, value in schema.items() if key != "x-guidance"})
     prepared: dict[str, Any] = _Writer(closes_names=_references_stand_alone(schema)).write(schema, alone=True)
     return prepared
 
@@ -185,19 +182,6 @@ def _references_stand_alone(schema: Any, alone: bool = True) -> bool:
         if key not in DATA
         for below in [_stays_alone(schema, key, alone)]
     )
-
-
-def _lone_references(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_lone_references(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    alone = isinstance(schema.get("$ref"), str)
-    return {
-        key: value if key in DATA else _lone_references(value)
-        for key, value in schema.items()
-        if not alone or key in BESIDE_REFERENCES
-    }
 
 
 def _close_names(schema: dict[str, Any]) -> None:

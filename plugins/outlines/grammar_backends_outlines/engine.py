@@ -32,6 +32,7 @@ from grammar_backends.contract import (
     pack_ids,
     unpack_ids,
 )
+from grammar_backends.contract.references import lone_references
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_outlines import DIALECT
@@ -112,7 +113,7 @@ class OutlinesEngine:
             return translate(spec.text, DIALECT)
         if spec.kind is GrammarKind.CHOICE:
             return translate(regex_of_texts(spec.value), DIALECT)
-        schema = json.dumps(_with_ascii_patterns(spec.value), ensure_ascii=False)
+        schema = json.dumps(_with_ascii_patterns(lone_references(spec.value)), ensure_ascii=False)
         # outlines-core leaves no space before the commas of arrays (B5), so that it is put in afterwards.
         mark = next(mark for mark in map(chr, PRIVATE_USE) if mark not in schema)
         try:

@@ -1,0 +1,38 @@
+"""References in JSON schemas, as old drafts read them."""
+
+from __future__ import annotations
+
+import re
+
+from grammar_backends.contract.spec import JSON
+
+__all__ = ["lone_references"]
+
+_OLD_DRAFT = re.compile(r"draft-0?[3-7]\b")
+_DATA = frozenset({"const", "default", "enum", "example", "examples"})
+_BY_NAME = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+_BESIDE_REFERENCES = frozenset({"$defs", "$id", "$ref", "$schema", "definitions"})
+
+
+def lone_references(schema: JSON) -> JSON:
+    """A schema without what stands beside `$ref`, where its draft ignores that: before 2019-09.
+
+    For engines that read it all the same. Definitions stay, since references lead there.
+    """
+    is_old = isinstance(schema, dict) and _OLD_DRAFT.search(str(schema.get("$schema")))
+    return _alone(schema, are_names=False) if is_old else schema
+
+
+def _alone(schema: JSON, are_names: bool) -> JSON:
+    if isinstance(schema, list):
+        return [_alone(item, are_names=False) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if are_names:
+        return {name: _alone(below, are_names=False) for name, below in schema.items()}
+    is_alone = isinstance(schema.get("$ref"), str)
+    return {
+        key: value if key in _DATA else _alone(value, are_names=key in _BY_NAME)
+        for key, value in schema.items()
+        if not is_alone or key in _BESIDE_REFERENCES
+    }
