@@ -100,7 +100,8 @@ class Capabilities:
         safe_in_threads: kinds that the engine compiles, first mask included, without ever hanging, crashing or taking
             much memory, whatever the spec. All others are compiled in a process that can be killed (E6).
         options: names of the options that the factory takes, others are refused (B14); None when it checks them itself.
-            `compile_threads`, the threads inside one compilation, is set by whoever counts threads (E2).
+            `compile_threads`, the threads inside one compilation, is set by whoever counts threads (E2); artifacts
+            are the same with any number of them.
     """
 
     kinds: frozenset[GrammarKind]
@@ -325,7 +326,8 @@ class GrammarBackend:
         """The grammar that `compile_grammar(spec)` would give, from the bytes of `dump_grammar`.
 
         The bytes must be whole, and made by the same backend and engine, in the same versions and with the same
-        options, for the same vocabulary and the same spec. The first mask is looked at as after compiling (B12).
+        options but for `compile_threads`, for the same vocabulary and the same spec. The first mask is looked at as
+        after compiling (B12).
 
         Raises:
             SpecError, UnsupportedFeature: as `compile_grammar`.
@@ -351,12 +353,13 @@ class GrammarBackend:
 
     def _identity(self, spec: GrammarSpec) -> dict[str, str]:
         """What an artifact of this backend depends on."""
+        options = {name: value for name, value in self.options.items() if name != "compile_threads"}
         return {
             "backend": self.name,
             "plugin version": _version_of(self.spec.distribution) or "",
             "engine version": self.version,
             "format": self._serializer().serial_format,
-            "options": json.dumps(dict(self.options), sort_keys=True, default=repr),
+            "options": json.dumps(options, sort_keys=True, default=repr),
             "vocabulary": self.vocabulary.fingerprint,
             "spec": self.judge(spec).key,
         }

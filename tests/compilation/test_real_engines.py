@@ -44,6 +44,22 @@ def test_e6_a_grammar_from_a_process_allows_what_one_compiled_here_does(vocabula
             assert tickets[name].provenance.isolation == "process"
 
 
+@pytest.mark.parametrize("backend", ["xgrammar", "outlines"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_e19_what_a_backend_of_its_own_dumps_a_manager_reads(
+    vocabulary: Vocabulary, backend: str, threads: int
+) -> None:
+    compiling = load_backend(backend, vocabulary)
+    limits = ManagerLimits(compile_threads=threads, workers=1)
+    with GrammarManager(vocabulary, isolation="thread", limits=limits) as manager:
+        for name, spec in SPECS.items():
+            artifact = compiling.dump_grammar(compiling.compile_grammar(spec))
+            ticket = manager.submit(name, spec, backend, artifact=artifact)
+            assert ticket.wait(60.0)
+            assert ticket.failure is None
+            assert ticket.provenance.source == "artifact"
+
+
 def test_d9_e6_pathological_specs_cost_their_own_tickets_while_a_hundred_others_finish(
     vocabulary: Vocabulary, deep_host: PluginHost, choice: Callable[..., GrammarSpec]
 ) -> None:
