@@ -24,6 +24,7 @@ Each is written once here for every engine. A table names those that apply to it
     enum-numbers               fractions in enum and const
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
+    item-counts                more items at least than at most
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
     number-bounds              a whole number that is excluded, beside a
@@ -359,6 +360,13 @@ def _list_items(view: View, settings: Settings) -> Iterator[Finding]:
         yield view.finding("items", "a list in items is refused", "Use prefixItems")
 
 
+def _item_counts(view: View, settings: Settings) -> Iterator[Finding]:
+    """`minItems` above `maxItems`, which no array satisfies, and which an engine takes for the empty one."""
+    least, most = view.number("minItems"), view.number("maxItems")
+    if view.bits & ARRAY and least is not None and most is not None and least > most:
+        yield view.finding("minItems", "minItems is not enforced above maxItems")
+
+
 def _prefix_items(view: View, settings: Settings) -> Iterator[Finding]:
     """Shapes of `prefixItems` that an engine refuses."""
     if view.bits & ARRAY and any(isinstance(item.schema, bool) for item in view.site.group("prefixItems")):
@@ -503,6 +511,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
     "false-schema": (("",), _false_schema),
     "bounds": (_BOUNDS, _bounds),
+    "item-counts": (("minItems",), _item_counts),
     "keywords-beside": (("",), _beside),
     "list-items": (("items",), _list_items),
     "number-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
+from typing import Any
 
 import pytest
 import xgrammar
@@ -20,7 +22,7 @@ from grammar_backends import (
 )
 from grammar_backends.contract import unpack_ids
 from grammar_backends.contract.bitmask import _views
-from grammar_backends.errors import BackendUnavailable, UnsupportedFeature
+from grammar_backends.errors import BackendUnavailable, SpecError, UnsupportedFeature
 
 A, B = b"ab"
 
@@ -180,3 +182,42 @@ def test_c3_a_keyword_that_asserts_nothing_does_not_cost_outlines_another_one() 
     assert grammar.validate_tokens(byte_vocabulary().encode('"a"')) == list(b'"')
     with pytest.raises(UnsupportedFeature, match="maxLength is not enforced beside pattern"):
         backend_of("outlines").compile_grammar(GrammarSpec.json_schema({**spec.value, "maxLength": 3}))
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "guidance", "outlines", "lm-format-enforcer", "auto"])
+@pytest.mark.parametrize(
+    ("schema", "wrong"),
+    [
+        *(
+            ({**combined, "properties": {}}, {})
+            for combined in (
+                {"$ref": "#/$defs/text"},
+                {"allOf": [{"type": "string"}]},
+                {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+                {"enum": ["a", 7]},
+                {"const": "a"},
+            )
+        ),
+        *(
+            ({"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}, ["a"] * most)
+            for least, most in ((1, 0), (2, 0), (2, 1), (3, 1))
+        ),
+        ({"$ref": "#/$defs/texts", "maxItems": 0}, []),
+        ({"allOf": [{"$ref": "#/$defs/texts"}, {"maxItems": 0}]}, []),
+    ],
+)
+def test_c2_neither_silent_keywords_nor_counts_that_contradict_each_other_let_a_wrong_value_pass(
+    name: str, schema: dict[str, Any], wrong: Any
+) -> None:
+    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    whole = {"type": "array", "items": schema, "$defs": {"text": {"type": "string"}, "texts": texts}}
+    spec = GrammarSpec.json_schema(whole)
+    try:
+        backend = select_backend(spec, byte_vocabulary()).backend if name == "auto" else backend_of(name)
+        grammar = backend.compile_grammar(spec).new_grammar()
+    except SpecError:
+        assert name not in ("guidance", "auto")
+        return
+    text = list(byte_vocabulary().encode(json.dumps([wrong], separators=(",", ":"))))
+    assert len(grammar.validate_tokens(text)) < len(text)

@@ -62,6 +62,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "below": [{"below": 2**64}, {"bits": 64}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
+    "item-counts": {"": [{}]},
     "list-items": {"": [{}]},
     "number-bounds": {"": [{}]},
     "oneof-disjoint": {"": [{}]},
@@ -495,6 +496,9 @@ def _object_checks() -> Iterator[Probe]:
     yield from about_schema("checks/unevaluated/false-properties", _objects(*closing), NAMES)
 
 
+_NO_COUNTS = ((1, 0), (2, 0), (2, 1), (3, 1))
+
+
 def _array_checks() -> Iterator[Probe]:
     listed = [{"$schema": DRAFT_7, "type": "array", "items": [INTEGER, STRING]}]
     yield from about_schema("checks/list-items", listed, VALUES["array"])
@@ -504,6 +508,10 @@ def _array_checks() -> Iterator[Probe]:
         {"prefixItems": [True], "items": INTEGER},
     ]
     yield from about_schema("checks/prefix-items", [{"type": "array", **each} for each in prefixed], VALUES["array"])
+    # Such an array has no value, so that it has to be one that may be absent.
+    counts = [{"type": "array", "items": INTEGER, "minItems": least, "maxItems": most} for least, most in _NO_COUNTS]
+    lists = [{"type": "array", "items": schema} for schema in counts]
+    yield from about_schema("checks/item-counts", lists, [[], *([[1] * count] for count in range(4)), [1]])
     around: list[dict[str, Any]] = [
         {"allOf": [{"prefixItems": [INTEGER]}], "unevaluatedItems": False},
         {"contains": STRING, "unevaluatedItems": INTEGER},

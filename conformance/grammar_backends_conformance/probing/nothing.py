@@ -45,6 +45,28 @@ EMPTY: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 """Per keyword, schemas in which it could be left out, whatever the types."""
 
+COMBINED: Mapping[str, Mapping[str, Any]] = {
+    "$ref": {"$ref": "#/$defs/text", "$defs": {"text": STRING}},
+    "allOf": {"allOf": [STRING]},
+    "anyOf": {"anyOf": [STRING, INTEGER]},
+    "const": {"const": "a"},
+    "enum": {"enum": ["a", 7]},
+    "oneOf": {"oneOf": [STRING, INTEGER]},
+}
+SILENT: Mapping[str, Any] = {
+    "additionalProperties": True,
+    "items": True,
+    "minItems": 0,
+    "minLength": 0,
+    "minProperties": 0,
+    "patternProperties": {},
+    "properties": {},
+    "propertyNames": True,
+    "required": [],
+    "uniqueItems": False,
+}
+"""Keywords in a form that asserts nothing, whatever stands beside them."""
+
 
 def nothing_probes() -> Iterator[Probe]:
     """Each keyword beside a type that it does not concern, and in the forms that say nothing."""
@@ -55,6 +77,9 @@ def nothing_probes() -> Iterator[Probe]:
             foreign[keyword] = [{**fragments[0], **other} for other in others if name != other["type"]]
     for keyword in sorted({*foreign, *EMPTY}):
         yield from about_schema(f"noops/{keyword}", [*_apart(keyword, foreign), *EMPTY.get(keyword, ())], FEW)
+    for combinator, schema in COMBINED.items():
+        for keyword, value in SILENT.items():
+            yield from about_schema(f"pairs/any/{combinator}/{keyword}", [{**schema, keyword: value}], (*FEW, {}, []))
 
 
 def _apart(keyword: str, foreign: Mapping[str, list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
