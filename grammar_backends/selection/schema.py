@@ -107,7 +107,8 @@ class SchemaWalk:
 
     def __init__(self, schema: JSON) -> None:
         self.schema = schema
-        draft = _draft(schema)
+        self.draft = draft = _draft(schema)
+        """3 to 7 for the old drafts, 8 for all later ones."""
         self.legacy_refs = draft < 8
         """True when siblings of `$ref` are ignored (drafts before 2019-09); the sites then do not show them."""
         self.legacy_bounds = draft < 6

@@ -9,6 +9,7 @@ from grammar_backends.contract import GrammarKind, GrammarSpec
 from grammar_backends.contract.grammar_text import check_grammar, syntax_of
 from grammar_backends.contract.regex import check_regex
 from grammar_backends.errors import SpecError, UnsupportedFeature
+from grammar_backends.selection.drafts import check_drafts
 from grammar_backends.selection.limits import Limits, check_size, check_structure
 from grammar_backends.selection.schema import check_schema, walk_of
 from grammar_backends.selection.tags import check_tag, inner_specs
@@ -35,6 +36,7 @@ def validate_spec(spec: GrammarSpec, limits: Limits = DEFAULT_LIMITS) -> None:
     check_size(spec, limits)
     if spec.kind is GrammarKind.JSON_SCHEMA:
         check_schema(walk_of(spec.text))
+        check_drafts(walk_of(spec.text))
     elif spec.kind is GrammarKind.REGEX:
         with contextlib.suppress(UnsupportedFeature):  # a backend may support what the layer's dialect does not
             check_regex(spec.text)

@@ -604,3 +604,28 @@ def test_d20_a_message_says_what_where_who_and_what_to_do() -> None:
     deep = SpecError("json: wrong", pointer="/properties" * 500)
     assert len(str(deep)) < 300
     assert len(deep.pointer or "") == 5_500
+
+
+DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 7))
+FOREIGN = [
+    ({}, {"dependencies": {"a": ["b"]}}),
+    ({"$schema": DRAFT_4}, {"const": 1}),
+    ({"$schema": DRAFT_4}, {"type": "array", "contains": {"type": "integer"}}),
+    ({"$schema": DRAFT_4}, {"if": {"type": "integer"}, "then": False}),
+    ({"$schema": DRAFT_7}, {"dependentRequired": {"a": ["b"]}}),
+    ({"$schema": DRAFT_7}, {"prefixItems": [{"type": "integer"}]}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "schema"), FOREIGN)
+def test_c2_a_keyword_that_the_draft_lacks_is_refused_where_its_failing_would_make_a_value_valid(
+    dialect: dict[str, Any], schema: dict[str, Any]
+) -> None:
+    keyword = next(key for key in schema if key != "type")
+    for held in ({"not": schema}, {"if": {"allOf": [schema]}, "then": False}, {"oneOf": [{"type": "null"}, schema]}):
+        error = refusal(lambda held=held: GrammarSpec.json_schema({**dialect, **held}))  # type: ignore[misc]
+        assert error.keyword == keyword
+        assert str(error.pointer).endswith(f"/{keyword}")
+    validate_spec(GrammarSpec.json_schema({**dialect, "anyOf": [schema]}))
+    other = {} if dialect else {"$schema": DRAFT_7}
+    validate_spec(GrammarSpec.json_schema({**other, "not": schema}))
