@@ -100,7 +100,7 @@ def random_case(seed: int, columns: tuple[int, int] = NARROW) -> Case:
     dtype = dice.choice(DTYPES)
     shape = dice.choice((1, 2, 3, 6)), dice.randint(*columns)
     logits = _random_layout(dice, shape)
-    column_offset = dice.choice((0, 0, 0, dice.randrange(100), 32 * dice.randrange(4)))
+    column_offset = dice.choice((0, 0, 0, dice.randrange(100), 32 * dice.randrange(4), 128 * dice.randrange(1, 4)))
     ids = column_offset + shape[1]
     d2t = None
     if dice.random() < 0.2:
