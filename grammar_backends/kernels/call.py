@@ -190,7 +190,9 @@ def plain_call(logits: torch.Tensor, bitmask: torch.Tensor, indices: Integers | 
     if not (isinstance(logits, torch.Tensor) and isinstance(bitmask, torch.Tensor)):
         return None
     minus_infinity = MINUS_INFINITY.get(logits.dtype)
-    if minus_infinity is None or bitmask.dtype is not torch.int32 or logits.device != bitmask.device:
+    if minus_infinity is None or bitmask.dtype is not torch.int32:
+        return None
+    if not (logits.is_cpu and bitmask.is_cpu) and logits.device != bitmask.device:
         return None
     try:
         shape, mask_shape, strides, mask_strides = logits.shape, bitmask.shape, logits.stride(), bitmask.stride()
