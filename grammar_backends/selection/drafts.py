@@ -16,8 +16,9 @@ __all__ = ["check_drafts"]
 _FIRST: Mapping[str, int] = {
     **dict.fromkeys(("const", "contains", "propertyNames"), 6),
     **dict.fromkeys(("else", "if", "then"), 7),
-    **dict.fromkeys(("dependentRequired", "dependentSchemas", "maxContains", "minContains", "prefixItems"), 8),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "maxContains", "minContains"), 8),
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), 8),
+    "prefixItems": 9,
 }
 """The draft that brought a keyword, numbered as `SchemaWalk.draft`; the others are older."""
 

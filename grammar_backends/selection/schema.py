@@ -108,7 +108,7 @@ class SchemaWalk:
     def __init__(self, schema: JSON) -> None:
         self.schema = schema
         self.draft = draft = _draft(schema)
-        """3 to 7 for the old drafts, 8 for all later ones."""
+        """3 to 7 for the old drafts, 8 for 2019-09, 9 for all later ones."""
         self.legacy_refs = draft < 8
         """True when siblings of `$ref` are ignored (drafts before 2019-09); the sites then do not show them."""
         self.legacy_bounds = draft < 6
@@ -333,10 +333,12 @@ def _own_uri(schema: Mapping[str, JSON], legacy: bool) -> str:
 
 
 def _draft(schema: JSON) -> int:
-    """The dialect as a number: 3 to 7 for the old drafts, 8 for 2019-09 and later and where none is named."""
+    """The dialect as a number: 3 to 7 for the old drafts, 8 for 2019-09, 9 for later ones and where none is named."""
     name = schema.get("$schema") if isinstance(schema, dict) else None
     found = re.search(r"draft-0?([3-7])\b", name) if isinstance(name, str) else None
-    return int(found[1]) if found else 8
+    if found:
+        return int(found[1])
+    return 8 if isinstance(name, str) and "2019-09" in name else 9
 
 
 def _check_json_depth(schema: JSON) -> None:

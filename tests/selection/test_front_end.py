@@ -614,6 +614,7 @@ FOREIGN = [
     ({"$schema": DRAFT_4}, {"if": {"type": "integer"}, "then": False}),
     ({"$schema": DRAFT_7}, {"dependentRequired": {"a": ["b"]}}),
     ({"$schema": DRAFT_7}, {"prefixItems": [{"type": "integer"}]}),
+    ({"$schema": "https://json-schema.org/draft/2019-09/schema"}, {"prefixItems": [{"type": "integer"}]}),
 ]
 
 
