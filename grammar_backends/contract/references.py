@@ -6,10 +6,12 @@ import re
 
 from grammar_backends.contract.spec import JSON
 
-__all__ = ["lone_references"]
+__all__ = ["DATA_KEYWORDS", "lone_references"]
 
 _OLD_DRAFT = re.compile(r"draft-0?[3-7]\b")
-_DATA = frozenset({"const", "default", "enum", "example", "examples"})
+DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords whose value is data, in which no keyword is one."""
+
 _BY_NAME = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 _BESIDE_REFERENCES = frozenset({"$defs", "$id", "$ref", "$schema", "definitions"})
 
@@ -32,7 +34,7 @@ def _alone(schema: JSON, are_names: bool) -> JSON:
         return {name: _alone(below, are_names=False) for name, below in schema.items()}
     is_alone = isinstance(schema.get("$ref"), str)
     return {
-        key: value if key in _DATA else _alone(value, are_names=key in _BY_NAME)
+        key: value if key in DATA_KEYWORDS else _alone(value, are_names=key in _BY_NAME)
         for key, value in schema.items()
         if not is_alone or key in _BESIDE_REFERENCES
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from grammar_backends.contract.references import lone_references
+from grammar_backends.contract.references import DATA_KEYWORDS, lone_references
 from grammar_backends.contract.regex import CharacterSet, complement, parse_regex, render_set, union
 from grammar_backends.contract.spec import STANDARD_FORMATS
 from grammar_backends.errors import SpecError
@@ -17,7 +17,6 @@ from grammar_backends_guidance import DIALECT
 
 __all__ = ["rewritten"]
 
-DATA = frozenset({"const", "default", "enum", "example", "examples"})
 BY_NAME = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 """Keywords whose value holds schemas by name."""
 ANNOTATIONS = frozenset(
@@ -33,7 +32,7 @@ ANNOTATIONS = frozenset(
         "title",
         "writeOnly",
     }
-) | (DATA - {"const", "enum"})
+) | (DATA_KEYWORDS - {"const", "enum"})
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
@@ -128,7 +127,7 @@ class _Writer:
             return schema
         written: dict[str, Any] = {}
         for key, value in schema.items():
-            if key in DATA:
+            if key in DATA_KEYWORDS:
                 written[key] = value
             elif key in BY_NAME and isinstance(value, dict):
                 names = {name: self.write(below, _stays_alone(schema, key, alone)) for name, below in value.items()}
@@ -179,7 +178,7 @@ def _references_stand_alone(schema: Any, alone: bool = True) -> bool:
     return all(
         _references_stand_alone(list(value.values()) if key in BY_NAME and isinstance(value, dict) else value, below)
         for key, value in schema.items()
-        if key not in DATA
+        if key not in DATA_KEYWORDS
         for below in [_stays_alone(schema, key, alone)]
     )
 
