@@ -148,10 +148,10 @@ class Matcher(Protocol):
     Optional methods: ``validate(tokens) -> int`` (as `consume`, without advancing), ``forced_bytes() -> bytes``,
     ``forced_tokens() -> list[int]`` (made of the forced bytes where it is absent),
     ``limit_rollback(num_tokens) -> None`` (called once, before the first token: no more than that, and the tokens of
-    one `consume`, will be rolled back, so that older state can go; A33), ``fill_at(address, nbytes) -> None`` (as
-    `fill_row`, for an engine whose own call takes a pointer), ``check() -> None`` (raises when the last `fill_row`
-    failed, for an engine whose failures look like the end of a text; called when its row allows no text),
-    ``is_lost() -> bool`` (whether `check` would raise, also for a row without any token; asked after each `fill_row` in
+    one `consume`, will be rolled back, so that older state can go; A33), ``check() -> None`` (raises when the
+    last `fill_row` failed, for an engine whose failures look like the end of a text; called when its row allows no
+    text), ``fill_at(address, nbytes) -> None`` (as `fill_row`, for an engine whose own call takes a pointer) with
+    ``is_lost() -> bool`` (whether `check` would raise, also for a row without any token; asked after each `fill_at` in
     place of a look at the row, which costs more: what was just written is not yet in reach).
     """
 
@@ -247,12 +247,12 @@ class Grammar:
     __slots__ = (
         "_address",
         "_artifact",
+        "_direct",
         "_error",
         "_every_stop",
         "_filler",
-        "_fills_at",
         "_floor",
-        "_looks",
+        "_is_direct",
         "_matcher",
         "_max_rollback",
         "_native_stops",
@@ -290,11 +290,13 @@ class Grammar:
         self._native_stops = default_stops and getattr(matcher, "fills_stop_tokens", False)
         # The vocabulary's own stop tokens are never text, also where the request brings others (A10).
         self._every_stop = stops if default_stops else stops | vocabulary.stop_set
-        self._fills_at = hasattr(matcher, "fill_at")
-        # Whether rows must be read once they are filled: for dead ends, or since they could be all ones.
-        self._looks = open_rows or not self._native_stops or not hasattr(matcher, "is_lost")
+        # Where nobody must read a row once it is filled, neither for dead ends nor since it could be all ones.
+        self._is_direct = (
+            self._native_stops and not open_rows and hasattr(matcher, "fill_at") and hasattr(matcher, "is_lost")
+        )
         self._filler = filler if self._native_stops else None
-        self.batch: tuple[BatchFiller, Any] | None = None
+        self.batch: tuple[BatchFiller, Any] | None
+        self._direct: Any  # the matcher, while its `fill_at` and `is_lost` are all there is to a fill
         self._tensor: torch.Tensor = _NO_TENSOR  # the tensor filled last, and the view of it
         self._view: Bitmask
         self._address: int
@@ -305,8 +307,7 @@ class Grammar:
         self._floor = 0  # the earliest step that a bounded rollback can still reach
         self._terminated = False
         self._error: GrammarError | None = None
-        if self._filler is not None:
-            self._set_batch()
+        self._resume()
 
     def _new_matcher(self) -> Matcher:
         matcher = self._artifact.new_matcher()
@@ -388,7 +389,7 @@ class Grammar:
                     self._undo(end)
                 return False
             self._terminated = True
-            self.batch = None
+            self.batch = self._direct = None
             end += 1
         self._num_accepted += end
         if self._max_rollback is not None:
@@ -446,11 +447,12 @@ class Grammar:
         self._num_accepted -= num_tokens
         if isinstance(self._error, DeadEnd):
             self._error = None
-        self._set_batch()
+        self._resume()
 
-    def _set_batch(self) -> None:
-        filler = None if self._terminated or self._error is not None else self._filler
-        self.batch = None if filler is None else (filler, getattr(self._matcher, "native", self._matcher))
+    def _resume(self) -> None:
+        matcher, is_live = self._matcher, not self._terminated and self._error is None
+        self._direct = matcher if is_live and self._is_direct else None
+        self.batch = (self._filler, getattr(matcher, "native", matcher)) if is_live and self._filler else None
 
     def _undo(self, text_tokens: int) -> None:
         try:
@@ -471,20 +473,22 @@ class Grammar:
         except KeyError:
             check_rows(self._view, (row,), self.words)
             raise
+        direct = self._direct
+        if direct is not None:
+            try:
+                direct.fill_at(target.address, target.nbytes)
+                if direct.is_lost():
+                    self._check_row(target)
+            except Exception as error:
+                raise self._fail(error) from error
+            return True
         if self._terminated or self._error is not None:
             self._fill_without_matcher(target)
             return True
         try:
-            if self._fills_at:
-                self._matcher.fill_at(target.address, target.nbytes)  # type: ignore[attr-defined]  # optional
-            else:
-                self._matcher.fill_row(target)
+            self._matcher.fill_row(target)
             if not self._native_stops:
                 self._write_stops(target)
-            if not self._looks:
-                if self._matcher.is_lost():  # type: ignore[attr-defined]  # optional
-                    self._check_row(target)
-                return True
         except Exception as error:
             raise self._fail(error) from error
         word = target.memory[self._usual_word]
@@ -551,7 +555,7 @@ class Grammar:
         self._floor = 0
         self._terminated = False
         self._error = None
-        self._set_batch()
+        self._resume()
 
     def fork(self) -> Grammar:
         copy = Grammar.__new__(Grammar)
@@ -560,7 +564,7 @@ class Grammar:
                 setattr(copy, name, getattr(self, name))
         copy._tensor = _NO_TENSOR
         copy._matcher = self._new_matcher() if self._is_lost() else self._matcher.fork()
-        copy._set_batch()
+        copy._resume()
         return copy
 
     def forced_tokens(self) -> list[int]:
@@ -587,7 +591,7 @@ class Grammar:
 
     def _fail(self, error: Exception) -> GrammarError:
         """Enter the sticky error state (A19): from here on nothing looks like success."""
-        self.batch = None
+        self.batch = self._direct = None
         if isinstance(error, GrammarError):
             self._error = error
         else:
