@@ -74,7 +74,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from grammar_backends.contract.spec import JSON
 from grammar_backends.errors import shown
@@ -92,7 +92,7 @@ from grammar_backends.selection.patterns import (
 from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["CHECKS", "COSTS", "Check", "Settings"]
+__all__ = ["CHECKS", "COSTS", "Check", "Settings", "pairs_among"]
 
 Settings = Mapping[str, JSON]
 
@@ -452,9 +452,17 @@ def _beside(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 def _is_about(view: View, keyword: str) -> bool:
-    """Whether a keyword stands at a place where values of its type may be."""
+    """Whether a keyword concerns any value of the types that the schema allows."""
     group = GROUPS.get(keyword)
-    return keyword in view.schema and (group is None or view.bits & GROUP_BITS[group] != 0)
+    return group is None or view.bits & GROUP_BITS[group] != 0
+
+
+def pairs_among(settings: Settings, keywords: Collection[str]) -> Settings:
+    """The settings of the check "keywords-beside" that are about a schema with just these keywords."""
+    found = {
+        key: [other for other in others if other in keywords] for key, others in settings.items() if key in keywords
+    }
+    return {keyword: others for keyword, others in found.items() if others}
 
 
 def _open_properties(views: Sequence[View], settings: Settings) -> Finding | None:

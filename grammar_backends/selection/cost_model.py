@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from grammar_backends.contract import JSON, GrammarKind, GrammarSpec
 from grammar_backends.errors import PluginError
 from grammar_backends.selection.disjoint import members_of, required_of
-from grammar_backends.selection.keywords import COMBINATORS, GROUPS, declared
+from grammar_backends.selection.keywords import COMBINATORS, GROUPS
 from grammar_backends.selection.schema import ANY, FRACTION, INT, OBJECT, STRING, Site, walk_of
 from grammar_backends.selection.tags import inner_specs
 
@@ -177,7 +177,7 @@ def _site_features(site: Site) -> dict[str, float]:
         found["members"] = float(members)
     if "anyOf" in schema or "oneOf" in schema:
         found["branches"] = float(len(site.group("anyOf")) + len(site.group("oneOf")))
-    kinds = declared(schema) if "type" in schema and not members else 0
+    kinds = site.bits if "type" in schema and not members else 0
     if kinds & STRING:
         found["patterns"] = float("pattern" in schema or "format" in schema)
         found["strings"] = 1 - found["patterns"]

@@ -13,7 +13,6 @@ from collections.abc import Hashable, Mapping
 from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON
-from grammar_backends.selection.keywords import declared
 from grammar_backends.selection.patterns import cannot_match
 from grammar_backends.selection.schema import (
     ANY,
@@ -23,6 +22,7 @@ from grammar_backends.selection.schema import (
     OBJECT,
     STRING,
     Site,
+    declared,
     in_range,
     kind_of,
     number_bounds,
@@ -46,7 +46,7 @@ _NO_CONTEXT: _Context = (ANY, ())
 class Comparison:
     """What is known about pairs of sites of one schema: each pair is worked out once, and all of them within bounds.
 
-    One is made for each reading of a schema, so that a schema with many `oneOf` has no more work than another.
+    One is made for each schema, so that one with many `oneOf` makes no more work than another.
     """
 
     def __init__(self, work: int = MAX_WORK) -> None:
@@ -98,10 +98,10 @@ class Comparison:
         if isinstance(schema, bool):
             return ANY if schema else 0
         if not depth:
-            return declared(schema)
+            return site.bits
         known = self._kinds.get((site, depth))
         if known is None:
-            known = self._kinds[site, depth] = declared(schema) & self.possible_without_type(site, depth)
+            known = self._kinds[site, depth] = site.bits & self.possible_without_type(site, depth)
         return known
 
     def possible_without_type(self, site: Site, depth: int = 8) -> int:
@@ -192,7 +192,7 @@ class Comparison:
 def _narrowed(context: _Context, site: Site) -> _Context:
     """A context with what a site says beside the schemas that it is made of."""
     kinds, present = context
-    return kinds & declared(site.schema), tuple(dict.fromkeys((*present, *required_of(site.schema))))
+    return kinds & site.bits, tuple(dict.fromkeys((*present, *required_of(site.schema))))
 
 
 def members_of(schema: Mapping[str, JSON], keyword: str) -> list[JSON] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS
 from grammar_backends.selection.disjoint import Comparison, key_of, members_of, required_of
-from grammar_backends.selection.keywords import ASSERTIONS, declared
+from grammar_backends.selection.keywords import ASSERTIONS
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import FRACTION, INT, Site, in_range, kind_of
 
@@ -80,7 +80,7 @@ Rule = Callable[[Evaluation, Site, JSON, int], "bool | None"]
 
 
 def _type(evaluation: Evaluation, site: Site, value: JSON, depth: int) -> bool | None:
-    bits = declared(site.schema)
+    bits = site.bits
     if isinstance(value, float) and bits & (INT | FRACTION) == INT:
         return False if kind_of(value) == FRACTION else None  # 1.0 is an integer since draft 6
     return bool(kind_of(value) & bits)

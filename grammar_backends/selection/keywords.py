@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema: which assert something, about values of which type, and what `type` itself allows.
+"""The keywords of JSON Schema: which assert something, and about values of which type.
 
 Plain data of every draft. How one schema uses them is seen through `grammar_backends.selection.view`.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grammar_backends.contract.spec import JSON
-from grammar_backends.selection.schema import ANY, TYPE_BITS
+from grammar_backends.selection.schema import TYPE_BITS
 
-__all__ = ["ASSERTIONS", "COMBINATORS", "GROUPS", "GROUP_BITS", "declared"]
+__all__ = ["ASSERTIONS", "COMBINATORS", "GROUPS", "GROUP_BITS"]
 
 _TYPE_KEYWORDS: Mapping[str, Sequence[str]] = {
     "string": ("format", "maxLength", "minLength", "pattern"),
@@ -56,14 +55,3 @@ GROUP_BITS: Mapping[str, int] = {name: TYPE_BITS[name] for name in _TYPE_KEYWORD
 """The kinds of value of such a type."""
 
 ASSERTIONS = frozenset((*GROUPS, *COMBINATORS, *_ANY_KEYWORDS))
-
-
-def declared(schema: Mapping[str, JSON]) -> int:
-    """The kinds of value that `type` allows; every kind without one."""
-    names = schema.get("type")
-    if names is None:
-        return ANY
-    bits = 0
-    for name in names if isinstance(names, list) else [names]:
-        bits |= TYPE_BITS.get(name, 0) if isinstance(name, str) else 0
-    return bits

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from grammar_backends.contract.spec import JSON
 from grammar_backends.selection.disjoint import key_of, required_of
-from grammar_backends.selection.keywords import ASSERTIONS, declared
+from grammar_backends.selection.keywords import ASSERTIONS
 from grammar_backends.selection.patterns import searched
-from grammar_backends.selection.schema import FRACTION, INT, TYPE_BITS
+from grammar_backends.selection.schema import FRACTION, INT, TYPE_BITS, declared
 
 __all__ = ["both", "conjoin", "dead", "names_of", "rests_on", "size_of"]
 

@@ -19,10 +19,10 @@ from grammar_backends.selection.complement import Alternatives, Complement, prod
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
 from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
-from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS, declared
+from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.merging import conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
-from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, kind_of, walk
+from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, declared, kind_of, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
 

@@ -84,6 +84,7 @@ class Site:
         children: the subschemas below, by `(keyword, name or index)`; name is None for a single subschema.
         target: where `$ref` leads; None without one, and for one that leaves the document.
         base: pointer of the schema resource that `#` means here: "" unless an enclosing schema has its own `$id`.
+        bits: the kinds of value that `type` allows; all of them for a boolean.
     """
 
     pointer: str
@@ -92,6 +93,7 @@ class Site:
     depth: int
     base: str
     base_uri: str
+    bits: int
     children: dict[tuple[str, str | int | None], Site] = field(default_factory=dict)
     target: Site | None = None
 
@@ -154,13 +156,16 @@ class SchemaWalk:
             raise SpecError(f"json_schema: nested too deep (more than {MAX_DEPTH} levels)", pointer=pointer)
         if len(self.sites) >= MAX_SITES:
             raise SpecError(f"json_schema: too large (more than {MAX_SITES} subschemas)", pointer=pointer)
+        bits = ANY
         if isinstance(schema, dict):
             own_uri = _own_uri(schema, self.legacy_refs)
             if own_uri:
                 base_uri, base = _joined(base_uri, own_uri, pointer, "$id"), pointer
             if self.legacy_refs and "$ref" in schema:
                 schema = {"$ref": schema["$ref"]}
-        site = Site(pointer, schema, keyword, depth, base, base_uri)
+            if "type" in schema:
+                bits = declared(schema)
+        site = Site(pointer, schema, keyword, depth, base, base_uri, bits)
         self.sites[pointer] = site
         self._pending.append(site)
         return site
@@ -661,8 +666,8 @@ class _Productivity:
         if isinstance(schema, bool):
             return ANY if schema else self._none(site, "false", "the schema `false` admits nothing")
         if _NARROWING.isdisjoint(schema):
-            return _declared(schema)
-        bits = self._combined(site, _declared(schema))
+            return site.bits
+        bits = self._combined(site, site.bits)
         if bits & (INT | FRACTION):
             bits = self._narrow(site, bits, _numbers(schema), INT | FRACTION, "minimum", "no number is in the range")
         if bits & STRING and not _lengths_fit(schema):
@@ -820,13 +825,14 @@ def _unsatisfiable(site: Site, keyword: str, reason: str) -> SpecError:
     )
 
 
-def _declared(schema: Mapping[str, JSON]) -> int:
-    declared = schema.get("type")
-    if declared is None:
+def declared(schema: Mapping[str, JSON]) -> int:
+    """The kinds of value that `type` allows; every kind without one."""
+    names = schema.get("type")
+    if names is None:
         return ANY
     bits = 0
-    for name in declared if isinstance(declared, list) else [declared]:
-        bits |= TYPE_BITS[name]
+    for name in names if isinstance(names, list) else [names]:
+        bits |= TYPE_BITS.get(name, 0) if isinstance(name, str) else 0
     return bits
 
 
@@ -837,7 +843,7 @@ def _exactly(schema: JSON) -> int:
     asserting = [key for key in schema if key in VALUES or key in APPLICATORS or key in ("$ref", "const")]
     if not asserting:
         return ANY
-    return _declared(schema) if asserting == ["type"] else 0
+    return declared(schema) if asserting == ["type"] else 0
 
 
 def _count(schema: Mapping[str, JSON], keyword: str, default: float) -> float:

@@ -7,13 +7,14 @@ exclude each other) are named checks, written once here and switched on by name 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.errors import PluginError, shown
-from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings
+from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings, pairs_among
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
@@ -129,7 +130,7 @@ class SchemaSupport:
         """
         if not self.costs:
             return None
-        views = list(_views(schema, options))
+        views = _views(schema, options)
         return next((found for name in self.costs if (found := COSTS[name](views, self.costs[name]))), None)
 
     def at(self, view: View) -> Iterator[Finding]:
@@ -158,7 +159,12 @@ class SchemaSupport:
             for name in self._triggered.get(keyword, ()):
                 if name not in ran:
                     ran.add(name)
-                    yield CHECKS[name][1], keyword, self.checks[name]
+                    settings = self.checks[name]
+                    if name == "keywords-beside":
+                        settings = pairs_among(settings, keywords)
+                        if not settings:
+                            continue
+                    yield CHECKS[name][1], keyword, settings
             if keyword in ASSERTIONS and not self._always_enforces(keyword):
                 yield None, keyword, {}
 
@@ -231,10 +237,15 @@ _TYPE_NAMES: Mapping[int, Sequence[str]] = {
 """The types whose keyword lists apply, by kinds of value: a `number` is judged by both lists."""
 
 
-def _views(schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[View]:
-    sites = schema if isinstance(schema, SchemaWalk) else walk(schema)
+def _views(schema: JSON | SchemaWalk, options: GrammarOptions) -> Sequence[View]:
+    return _views_of(schema if isinstance(schema, SchemaWalk) else walk(schema), options)
+
+
+@functools.lru_cache(maxsize=4)
+def _views_of(sites: SchemaWalk, options: GrammarOptions) -> Sequence[View]:
+    """Kept for the few schemas at hand, since every engine's table is read against the same views."""
     comparison = Comparison()
-    return (View(site, sites, options, comparison) for site in sites)
+    return tuple(View(site, sites, options, comparison) for site in sites)
 
 
 def _is_implied(view: View, sibling: str, keyword: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
-from grammar_backends.selection.keywords import GROUP_BITS, GROUPS, declared
+from grammar_backends.selection.keywords import GROUP_BITS, GROUPS
 from grammar_backends.selection.schema import SchemaWalk, Site
 
 __all__ = ["View", "asserts_nothing"]
@@ -23,7 +23,7 @@ class View:
         site: the site.
         sites: the schema that it is of.
         options: how the schema is to be read.
-        comparison: what is known about pairs of sites, shared by every view of one reading.
+        comparison: what is known about pairs of sites, shared by every view of one schema.
         schema: the site's schema as an object; empty for a boolean.
         bits: the kinds of value that its `type` allows.
     """
@@ -36,7 +36,7 @@ class View:
         self.options = options
         self.comparison = comparison
         self.schema: Mapping[str, JSON] = site.schema if isinstance(site.schema, dict) else {}
-        self.bits = declared(self.schema)
+        self.bits = site.bits
 
     def finding(self, keyword: str, reason: str, hint: str | None = None) -> Finding:
         """A finding at this keyword, or at the site when the keyword is not written there."""
