@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON
@@ -36,7 +36,6 @@ MAX_WORK = 300_000
 """Steps of one comparison, of some microseconds each: a member or a required name looked at. A pair of sites, or a
 pattern tried on a name, is ten."""
 
-_KINDS = tuple(1 << bit for bit in range(7))
 _Members: TypeAlias = "dict[Hashable, JSON]"
 _Context: TypeAlias = "tuple[int, tuple[str, ...]]"
 """Kinds of value, and properties that objects have."""
@@ -55,6 +54,7 @@ class Comparison:
         self._pairs: dict[tuple[Site, Site, int, _Context], bool] = {}
         self._texts: dict[Site, _Members | None] = {}
         self._present: dict[tuple[Site, int], list[str]] = {}
+        self._parts: dict[tuple[Site, int], tuple[Site, ...]] = {}
 
     def spend(self, steps: int) -> bool:
         """Charge steps to the bound on work; False once it is reached, so that the answer is to be "not known"."""
@@ -134,29 +134,49 @@ class Comparison:
         return known
 
     def _disjoint(self, left: Site, right: Site, common: int, depth: int, context: _Context) -> bool:
-        if not depth or isinstance(left.schema, bool) or isinstance(right.schema, bool):
+        mine, others = self._conjuncts(left), self._conjuncts(right)
+        if not depth or not (mine or others):
             return False
-        for one, other in ((left, right), (right, left)):
-            context = _narrowed(context, one)
-            if one.target is not None and self.disjoint(one.target, other, depth - 1, context):
-                return True
-            if any(self.disjoint(branch, other, depth - 1, context) for branch in one.group("allOf")):
-                return True
+        if self._no_value((*mine, *others)):
+            return True
+        context = _narrowed(context, (*mine, *others))
+        for parts, other in ((mine, right), (others, left)):
             for keyword in ("anyOf", "oneOf"):
-                branches = one.group(keyword)
-                if branches and all(self.disjoint(branch, other, depth - 1, context) for branch in branches):
-                    return True
-            if self._excludes_members(one, other):
-                return True
-        return all(self._disjoint_kinds(left, right, kind, depth, context) for kind in _KINDS if common & kind)
-
-    def _excludes_members(self, one: Site, other: Site) -> bool:
-        """True when `one` lists its values, and `other` excludes each of them."""
-        members, others = self._members(one), self._members(other)
-        if members is None:
+                for branches in (part.group(keyword) for part in parts):
+                    if branches and all(self.disjoint(branch, other, depth - 1, context) for branch in branches):
+                        return True
+        schemas = [part.schema for part in (*mine, *others)]
+        if common & (INT | FRACTION) and not _disjoint_numbers(schemas):
             return False
-        shared = members.keys() if others is None else members.keys() & others.keys()
-        return self.spend(len(shared)) and all(_excludes_beside(other.schema, members[key]) for key in shared)
+        if common & STRING and not _disjoint_strings(schemas):
+            return False
+        if common & ~(INT | FRACTION | STRING | OBJECT):
+            return False
+        return not common & OBJECT or self._disjoint_objects(mine, others, depth, context[1])
+
+    def _conjuncts(self, site: Site, depth: int = 8) -> tuple[Site, ...]:
+        """The sites that a value must be valid under wherever it is valid here, by `$ref` and `allOf`; no booleans."""
+        if isinstance(site.schema, bool) or not depth:
+            return ()
+        known = self._parts.get((site, depth))
+        if known is None:
+            below = [*site.group("allOf"), *([site.target] if site.target is not None else [])]
+            parts = [part for each in below for part in self._conjuncts(each, depth - 1)]
+            known = self._parts[site, depth] = tuple(dict.fromkeys((site, *parts)))
+            self.spend(len(known))
+        return known
+
+    def _no_value(self, sites: Sequence[Site]) -> bool:
+        """True when some of the sites list their values, and each that they share is excluded by some site."""
+        listed = [members for site in sites if (members := self._members(site)) is not None]
+        if not listed:
+            return False
+        shared = listed[0].keys() & listed[-1].keys()
+        for members in listed[1:-1]:
+            shared &= members.keys()
+        return self.spend(len(shared) * len(sites)) and all(
+            any(_excludes_beside(site.schema, listed[0][key]) for site in sites) for key in shared
+        )
 
     def _members(self, site: Site) -> _Members | None:
         if site not in self._texts:
@@ -164,35 +184,31 @@ class Comparison:
             self._texts[site] = None if listed is None else {key_of(member): member for member in listed}
         return self._texts[site]
 
-    def _disjoint_kinds(self, left: Site, right: Site, kind: int, depth: int, context: _Context) -> bool:
-        if kind & (INT | FRACTION):
-            return _disjoint_numbers(left.schema, right.schema)
-        if kind & STRING:
-            return _disjoint_strings(left.schema, right.schema)
-        return bool(kind & OBJECT) and self._disjoint_objects(left, right, depth, context[1])
-
-    def _disjoint_objects(self, left: Site, right: Site, depth: int, present: tuple[str, ...]) -> bool:
-        needed = dict.fromkeys((*required_of(left.schema), *required_of(right.schema), *present))
-        if not self.spend(len(needed)):
+    def _disjoint_objects(
+        self, mine: Sequence[Site], others: Sequence[Site], depth: int, present: Sequence[str]
+    ) -> bool:
+        parts = (*mine, *others)
+        if not self.spend(len(present) * len(parts)):
             return False
-        pairs: list[tuple[Site, Site]] = []
-        if any(_number_of(site.schema, "maxProperties", math.inf) < len(needed) for site in (left, right)):
+        if min(_number_of(part.schema, "maxProperties", math.inf) for part in parts) < len(present):
             return True
-        for name in needed:
-            one, other = _governing(left, name), _governing(right, name)
-            if one is not None and other is not None:
-                pairs.append((one, other))
-        # What tells objects apart is mostly a constant, so these come first.
-        pairs.sort(key=lambda pair: not (_lists_values(pair[0]) and _lists_values(pair[1])))
-        return any(self.disjoint(one, other, depth - 1) for one, other in pairs) or any(
-            _forbids(site, name) for site in (left, right) for name in needed
+        values = [([*_governing(mine, name)], [*_governing(others, name)]) for name in present]
+        # What tells objects apart is mostly a constant, so that it is looked for first.
+        return any(self._no_property([*one, *other]) for one, other in values) or any(
+            self.disjoint(left, right, depth - 1) for one, other in values for left in one for right in other
         )
 
+    def _no_property(self, sites: Sequence[Site]) -> bool:
+        if not all(map(self.possible, sites)):
+            return True
+        return self._no_value([part for site in sites for part in self._conjuncts(site)])
 
-def _narrowed(context: _Context, site: Site) -> _Context:
-    """A context with what a site says beside the schemas that it is made of."""
+
+def _narrowed(context: _Context, parts: Sequence[Site]) -> _Context:
+    """A context with what the parts of a schema say."""
     kinds, present = context
-    return kinds & site.bits, tuple(dict.fromkeys((*present, *required_of(site.schema))))
+    kinds = functools.reduce(lambda left, part: left & part.bits, parts, kinds)
+    return kinds, tuple(dict.fromkeys((*present, *(name for part in parts for name in required_of(part.schema)))))
 
 
 def members_of(schema: Mapping[str, JSON], keyword: str) -> list[JSON] | None:
@@ -243,24 +259,16 @@ def key_of(value: JSON) -> Hashable:
     return kind_of(value), value
 
 
-def _lists_values(site: Site) -> bool:
-    return isinstance(site.schema, dict) and ("const" in site.schema or "enum" in site.schema)
+def _disjoint_numbers(schemas: Sequence[Mapping[str, JSON]]) -> bool:
+    bounds = [number_bounds(schema) for schema in schemas]
+    low, low_open = max((low, low_open) for low, low_open, _, _ in bounds)
+    high, high_closed = min((high, not high_open) for _, _, high, high_open in bounds)
+    return high < low or (high == low and (low_open or not high_closed))
 
 
-def _disjoint_numbers(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bool:
-    for one, other in ((left, right), (right, left)):
-        _, _, high, high_open = number_bounds(one)
-        low, low_open, _, _ = number_bounds(other)
-        if high < low or (high == low and (high_open or low_open)):
-            return True
-    return False
-
-
-def _disjoint_strings(left: Mapping[str, JSON], right: Mapping[str, JSON]) -> bool:
-    for one, other in ((left, right), (right, left)):
-        if _length_of(one, "maxLength", 1) < _length_of(other, "minLength", 0):
-            return True
-    return False
+def _disjoint_strings(schemas: Sequence[Mapping[str, JSON]]) -> bool:
+    longest = min(_length_of(schema, "maxLength", 1) for schema in schemas)
+    return longest < max(_length_of(schema, "minLength", 0) for schema in schemas)
 
 
 def _length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:
@@ -277,14 +285,11 @@ def _number_of(schema: Mapping[str, JSON], keyword: str, default: float) -> floa
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else default
 
 
-def _governing(site: Site, name: str) -> Site | None:
-    """What a site says about a property: a part of it, if there are patterns."""
-    own = site.children.get(("properties", name))
-    if own is not None or "patternProperties" in site.schema:
-        return own
-    return site.children.get(("additionalProperties", None))
-
-
-def _forbids(site: Site, name: str) -> bool:
-    found = _governing(site, name)
-    return found is not None and found.schema is False
+def _governing(parts: Sequence[Site], name: str) -> Iterator[Site]:
+    """What the parts of a schema say about a property: some of it, if there are patterns."""
+    for part in parts:
+        own = part.children.get(("properties", name))
+        if own is None and "patternProperties" not in part.schema:
+            own = part.children.get(("additionalProperties", None))
+        if own is not None:
+            yield own

@@ -432,6 +432,7 @@ PARTS = [
     *({"allOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
     *({"anyOf": [*pair]} for pair in itertools.combinations(KINDS, 2)),
     *({"$ref": f"#/$defs/{index}", "required": ["kind"]} for index in range(len(KINDS))),
+    {"allOf": [{"properties": {"kind": {"enum": ["a", "c"]}}}, {"properties": {"kind": {"pattern": "[bc]"}}}]},
 ]  # fmt: skip
 TAGGED = [
     {}, *(dict(zip(names, tags, strict=True))
@@ -467,6 +468,29 @@ def test_c3_a_name_that_is_required_beside_a_reference_tells_what_it_leads_to_ap
     kinds = {tag: {"properties": {"kind": {"const": tag}}} for tag in "ab"}
     branches = [{"$ref": f"#/$defs/{tag}", "required": ["kind"]} for tag in "ab"]
     assert Comparison().exclusive(walk({"type": "object", "oneOf": branches, "$defs": kinds}).root) is None
+
+
+def test_c3_what_one_schema_lists_and_another_one_beside_it_narrows_tells_branches_apart() -> None:
+    base = {"type": "object", "properties": {"kind": {"enum": ["a", "b", "ab"]}}, "required": ["kind"]}
+
+    def branch(pattern: str) -> Any:
+        return {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {"kind": {"type": "string", "pattern": pattern}}}]}
+
+    def apart(*branches: Any) -> bool:
+        sites = walk({"oneOf": [*branches], "$defs": {"base": base}})
+        return Comparison().exclusive(sites.root) is None
+
+    assert apart(branch("^a$"), branch("b"))
+    assert not apart(branch("a"), branch("b"))  # both take "ab"
+    longer = {"allOf": [{"type": "string", "minLength": 2}, {"minLength": 4}]}
+    assert apart(longer, {"allOf": [{"maxLength": 3}, {"maxLength": 9}]})
+    assert not apart(longer, {"maxLength": 4})
+    large = {"type": "integer", "allOf": [{"minimum": 4}, {"exclusiveMinimum": 4}]}
+    assert apart(large, {"maximum": 4})
+    assert not apart(large, {"maximum": 5})
+    assert apart(branch("a"), {"properties": {"kind": False}})
+    assert not apart(base, {"properties": {"other": False}})
+    assert not apart(True, True)
 
 
 def test_c3_support_data_names_versions_and_known_checks_only() -> None:
