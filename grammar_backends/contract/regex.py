@@ -49,9 +49,11 @@ __all__ = [
     "check_regex",
     "complement",
     "intersection",
+    "parse_pattern",
     "parse_regex",
     "parse_terminal",
     "regex_of_texts",
+    "render",
     "render_set",
     "split_empty",
     "translate",
@@ -123,7 +125,10 @@ _SHORTHANDS: dict[str, Ranges] = {
     "W": complement(WORD),
     "s": SPACE,
     "S": complement(SPACE),
+    ".": NOT_NEWLINE,
 }
+_Classes: TypeAlias = "tuple[Callable[[str], Ranges], Callable[[str], Ranges]]"
+"""What shorthands stand for, and what they stand for inside of `[^...]`."""
 _CATEGORY_NAMES = {
     "letter": "L", "casedletter": "LC", "l&": "LC", "uppercaseletter": "Lu", "lowercaseletter": "Ll",
     "titlecaseletter": "Lt", "modifierletter": "Lm", "otherletter": "Lo", "mark": "M", "combiningmark": "M",
@@ -207,7 +212,8 @@ EMPTY_TEXT: Node = Series(())
 NOTHING: Node = Alternatives(())
 
 
-def _series(items: Iterable[Node]) -> Node:
+def series(items: Iterable[Node]) -> Node:
+    """`Series`, flat; the item itself when it is the only one."""
     flat: list[Node] = []
     for item in items:
         if item == NOTHING:
@@ -216,13 +222,14 @@ def _series(items: Iterable[Node]) -> Node:
     return flat[0] if len(flat) == 1 else Series(tuple(flat))
 
 
-def _alternatives(options: Iterable[Node]) -> Node:
+def alternatives(options: Iterable[Node]) -> Node:
+    """`Alternatives`, flat, with one set for all single characters; the empty text is said by a `Repetition`."""
     flat: list[Node] = []
     for option in options:
         flat.extend(option.options if isinstance(option, Alternatives) else (option,))
     kept = _merge_sets([option for option in flat if option != EMPTY_TEXT])
     node = kept[0] if len(kept) == 1 else Alternatives(tuple(kept))
-    return node if EMPTY_TEXT not in flat else _repetition(node, 0, 1)
+    return node if EMPTY_TEXT not in flat else repetition(node, 0, 1)
 
 
 def _merge_sets(options: list[Node]) -> list[Node]:
@@ -233,7 +240,8 @@ def _merge_sets(options: list[Node]) -> list[Node]:
     return [merged, *(option for option in options if not isinstance(option, CharacterSet))]
 
 
-def _repetition(item: Node, least: int, most: int | None) -> Node:
+def repetition(item: Node, least: int, most: int | None) -> Node:
+    """`Repetition`, or what is simpler and has the same texts."""
     if item == NOTHING:
         return EMPTY_TEXT if least == 0 else NOTHING
     if most == 0 or item == EMPTY_TEXT:
@@ -369,11 +377,11 @@ def _nonempty(node: Node, of: Sequence[tuple[Node, Node, bool]]) -> tuple[Node, 
     if isinstance(node, CharacterSet):
         return node, node, False
     if isinstance(node, Alternatives):
-        return node, _alternatives(rest for _, rest, _ in of), any(empty for _, _, empty in of)
+        return node, alternatives(rest for _, rest, _ in of), any(empty for _, _, empty in of)
     if isinstance(node, Repetition):
         _, rest, empty = of[0]
         least = 1 if empty else max(node.least, 1)
-        return node, _repetition(rest, least, node.most), empty or node.least == 0
+        return node, repetition(rest, least, node.most), empty or node.least == 0
     if not all(empty for _, _, empty in of):
         return node, node, False
     return node, _nonempty_series([item for item, _, _ in of], [rest for _, rest, _ in of]), True
@@ -385,7 +393,7 @@ def _nonempty_series(items: list[Node], rests: list[Node]) -> Node:
         return rests[0] if rests else NOTHING
     half = len(items) // 2
     left, right = _nonempty_series(items[:half], rests[:half]), _nonempty_series(items[half:], rests[half:])
-    return _alternatives((_series((left, *items[half:])), right))
+    return alternatives((series((left, *items[half:])), right))
 
 
 # ---------------------------------------------------------------------------------------------------- the parser
@@ -430,10 +438,14 @@ _REFUSED_ESCAPES = {
 class _Parser:
     """One pass over the pattern with an explicit stack of groups, so that no input can exhaust Python's."""
 
-    def __init__(self, pattern: str, *, ignore_case: bool = False, dot_all: bool = False) -> None:
+    def __init__(
+        self, pattern: str, *, ignore_case: bool = False, dot_all: bool = False, classes: _Classes | None = None
+    ) -> None:
         self.text = pattern
         self.ignore_case = ignore_case
-        self.dot = _SCALARS if dot_all else NOT_NEWLINE
+        self.classes, self.negated_classes = classes or (_SHORTHANDS.__getitem__, _SHORTHANDS.__getitem__)
+        self.dot = _SCALARS if dot_all else self.classes(".")
+        self.shorthands: set[str] = set()  # those in the class that is read
         self.lazy = False
         self.at = 0
         self.stack = [_Frame(0)]
@@ -550,7 +562,7 @@ class _Parser:
         items = frame.items
         frame.options.append(
             _Item(
-                _series(item.node for item in items),
+                series(item.node for item in items),
                 next((item.start_anchor for item in items if item.start_anchor is not None), None),
                 frame.end_anchor,
             )
@@ -561,7 +573,7 @@ class _Parser:
         self._end_option(frame)
         options = frame.options
         return _Item(
-            _alternatives(option.node for option in options),
+            alternatives(option.node for option in options),
             next((option.start_anchor for option in options if option.start_anchor is not None), None),
             next((option.end_anchor for option in options if option.end_anchor is not None), None),
         )
@@ -606,7 +618,7 @@ class _Parser:
         anchor = item.start_anchor if item.start_anchor is not None else item.end_anchor
         if anchor is not None and most != 1:
             self.refuse("anchor inside a repetition", anchor)
-        node = _repetition(item.node, least, most)
+        node = repetition(item.node, least, most)
         items.append(_Item(node, item.start_anchor, item.end_anchor, repeatable=False))
 
     def _can_repeat(self, item: _Item, start: int) -> bool:
@@ -653,10 +665,19 @@ class _Parser:
         if self.text.startswith("]", self.at):
             self.fail("a class that starts with ]", start, keyword="[", hint=r"Write \] to put it into a class")
         ranges: list[tuple[int, int]] = []
+        self.shorthands.clear()
+        if negated:
+            self.classes, self.negated_classes = self.negated_classes, self.classes
         while not self.text.startswith("]", self.at):
             if self.at >= len(self.text):
                 self.fail("this class is never closed", start, keyword="[")
             ranges.extend(self._read_class_item(start))
+        if any(
+            {letter, letter.upper()} <= self.shorthands for letter in "dws"
+        ):  # whatever they are, it is all there is
+            ranges = [*_SCALARS]
+        if negated:
+            self.classes, self.negated_classes = self.negated_classes, self.classes
         self.at += 1
         merged = self._cased(intersection(union(ranges), _SCALARS))
         return complement(merged) if negated else merged
@@ -703,8 +724,9 @@ class _Parser:
         if not char:
             self.fail("a backslash at the very end", start, keyword="\\")
         self.at += 2
-        if char in _SHORTHANDS:
-            return _SHORTHANDS[char]
+        if char in "dDwWsS":
+            self.shorthands.add(char)
+            return self.classes(char)
         if char in "pP":
             return self._read_property(start, negated=char == "P")
         code = self._read_code(char, start, in_class)
@@ -835,6 +857,42 @@ def parse_terminal(pattern: str, flags: str = "") -> Regex:
     return _parse(_Parser(pattern, ignore_case="i" in flags, dot_all="s" in flags))
 
 
+def parse_pattern(pattern: str, *, wide: bool) -> Node:
+    """Read a pattern whose shorthands (`.`, `\\d`, `\\w`, `\\s`) dialects read in different ways.
+
+    Args:
+        pattern: in the layer's dialect otherwise.
+        wide: True for all that one of the readings matches, ECMA 262's, Unicode's or the layer's own; False for what
+            each of them matches.
+
+    Raises:
+        UnsupportedFeature, SpecError: as `parse_regex`.
+    """
+    classes = functools.partial(_reading, wide), functools.partial(_reading, not wide)
+    return _parse(_Parser(pattern, classes=classes)).root
+
+
+@functools.cache
+def _reading(wide: bool, shorthand: str) -> Ranges:
+    """What a shorthand matches in some reading, or in every one."""
+    if shorthand in "DWS":
+        return complement(_reading(not wide, shorthand.lower()))
+    if not wide:
+        return complement(_LINE_ENDS) if shorthand == "." else _SHORTHANDS[shorthand]
+    if shorthand in "s.":
+        return _BLANKS if shorthand == "s" else NOT_NEWLINE
+    names = ("Nd",) if shorthand == "d" else ("L", "M", "N", "Pc", "So")  # some symbols are letters in circles
+    return union((*_WORDLY[shorthand], *(r for name in names for r in _categories()[name])))
+
+
+_BLANKS = union((
+    *SPACE, (0x1C, 0x1F), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200A),
+    (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
+))  # fmt: skip
+_WORDLY: dict[str, Ranges] = {"d": DIGITS, "w": (*WORD, (0x200C, 0x200D))}
+_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+
+
 def _parse(parser: _Parser) -> Regex:
     regex = Regex(parser.text, parser.parse(), parser.lazy)
     if regex.positions > MAX_POSITIONS:
@@ -854,8 +912,8 @@ def regex_of_texts(texts: Iterable[str]) -> Regex:
     for text in listed:
         if re.search("[\ud800-\udfff]", text):
             raise SpecError(f"regex: lone surrogate in {shown(text)}")
-    options = (_series(CharacterSet(((ord(char), ord(char)),)) for char in text) for text in listed)
-    return Regex(f"{len(listed)} texts", _alternatives(options))
+    options = (series(CharacterSet(((ord(char), ord(char)),)) for char in text) for text in listed)
+    return Regex(f"{len(listed)} texts", alternatives(options))
 
 
 def check_regex(pattern: str) -> None:
@@ -931,7 +989,7 @@ def split_empty(pattern: str | Regex, dialect: RegexDialect) -> tuple[bool, str 
 
 
 def _written(regex: Regex, dialect: RegexDialect) -> str:
-    text = _render(regex.root, dialect)
+    text = render(regex.root, dialect)
     if dialect.end:
         text = f"{dialect.group}{text}){dialect.end}"
     if len(text) > MAX_RENDERED:
@@ -993,7 +1051,9 @@ _LOOSE, _TIGHT, _ATOM = 0, 1, 2
 """How tightly a rendered piece holds together: an alternation, a series, something that can be repeated as it is."""
 
 
-def _render(root: Node, dialect: RegexDialect) -> str:
+def render(root: Node, dialect: RegexDialect) -> str:
+    """A tree as text, whatever the engine's limits."""
+
     def visit(node: Node, of: Sequence[tuple[str, int]]) -> tuple[str, int]:
         return _render_node(dialect, node, of)
 
@@ -1030,6 +1090,8 @@ def render_set(ranges: Ranges, dialect: RegexDialect) -> str:
     if _is_single(ranges):
         return _render_character(ranges[0][0], dialect)
     listed = _listed(ranges, dialect)
+    if not listed:
+        return r"[\s\S]"
     sign = "^" if listed is not ranges else ""
     return f"[{sign}{''.join(_render_range(low, high, dialect) for low, high in _in_writing_order(listed))}]"
 

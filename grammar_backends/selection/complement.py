@@ -15,6 +15,7 @@ from typing import TypeAlias
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
 from grammar_backends.selection.keywords import ASSERTIONS, GROUP_BITS, GROUPS
+from grammar_backends.selection.languages import EVERYTHING, but, language_of, pattern_of, work_on
 from grammar_backends.selection.merging import both, dead, names_of
 from grammar_backends.selection.schema import (
     ANY,
@@ -336,6 +337,18 @@ def _ref(complement: Complement, place: _Place) -> Alternatives:
     return complement.of(target, place.within, place.beside, place.depth + 1)
 
 
+def _pattern(complement: Complement, place: _Place) -> Alternatives:
+    """What it does not match, in any dialect."""
+    if not complement.comparison.spend(work_on(place.schema["pattern"])):
+        return None
+    language = language_of(place.schema["pattern"], wide=True)
+    other = but(EVERYTHING, [language]) if language is not None else None
+    if other is None or other.is_empty:
+        return None if other is None else []
+    pattern = pattern_of(other)
+    return None if pattern is None else _guarded({"pattern": pattern}, place.kinds)
+
+
 def _judged_elsewhere(complement: Complement, place: _Place) -> Alternatives:
     return []
 
@@ -373,6 +386,7 @@ _KEYWORDS: Mapping[str, Rule] = {
     "minimum": _bound("minimum", "maximum"),
     "not": _not,
     "oneOf": _one_of,
+    "pattern": _pattern,
     "prefixItems": _listed,
     "properties": _properties,
     "propertyNames": _names,

@@ -7,17 +7,22 @@ order in which they are written, those of the first schema before those that onl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from grammar_backends.contract.spec import JSON
 from grammar_backends.selection.disjoint import key_of, required_of
 from grammar_backends.selection.keywords import ASSERTIONS
+from grammar_backends.selection.languages import common, exactly, pattern_of
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import FRACTION, INT, TYPE_BITS, declared
 
 __all__ = ["both", "conjoin", "dead", "names_of", "rests_on", "size_of"]
 
 Schema = Mapping[str, JSON]
+
+MAX_MERGED = 200
+"""Characters of two patterns that are merged into one."""
 
 _GROUPS: Sequence[frozenset[str]] = (
     frozenset(("properties", "patternProperties", "additionalProperties")),
@@ -135,6 +140,20 @@ def _branches(one: Schema, other: Schema) -> JSON:
     return [*one["allOf"], *other["allOf"]]
 
 
+def _patterns(one: Schema, other: Schema) -> JSON:
+    """A pattern for what both match, where it is the same in every dialect."""
+    return one["pattern"] if one["pattern"] == other["pattern"] else _merged_pattern(one["pattern"], other["pattern"])
+
+
+@functools.lru_cache(maxsize=256)
+def _merged_pattern(one: str, other: str) -> str | None:
+    if len(one) + len(other) > MAX_MERGED:
+        return None
+    mine, yours = exactly(one), exactly(other)
+    shared = None if mine is None or yours is None else common([mine, yours])
+    return None if shared is None or shared.is_empty else pattern_of(shared)
+
+
 def _bound(keyword: str, choose: Callable[[JSON, JSON], JSON], group: frozenset[str]) -> Callable[..., JSON]:
     def merge(one: Schema, other: Schema) -> JSON:
         if any(isinstance(schema.get(name), bool) for schema in (one, other) for name in group):
@@ -146,6 +165,7 @@ def _bound(keyword: str, choose: Callable[[JSON, JSON], JSON], group: frozenset[
 
 _MERGERS: Mapping[str, Callable[[Schema, Schema], JSON]] = {
     "allOf": _branches,
+    "pattern": _patterns,
     "required": _names,
     "type": _types,
     **{f"min{unit}": _bound(f"min{unit}", max, frozenset()) for unit in ("Items", "Length", "Properties")},

@@ -15,7 +15,19 @@ from collections.abc import Iterator, Sequence
 from grammar_backends.contract.regex import Alternatives, CharacterSet, Node, Ranges, Repetition, Series, parse_regex
 from grammar_backends.errors import SpecError
 
-__all__ = ["anchored", "cannot_match", "has_inner_anchors", "may_overlap", "needs_escapes", "searched", "tree_of"]
+__all__ = [
+    "alternatives_of",
+    "anchored",
+    "cannot_match",
+    "ends_escaped",
+    "has_anchors",
+    "has_inner_anchors",
+    "may_overlap",
+    "needs_escapes",
+    "searched",
+    "signs",
+    "tree_of",
+]
 
 MAX_SEARCHED = 200
 """Characters of a text that patterns are tried on."""
@@ -39,18 +51,18 @@ def searched(pattern: str, text: str) -> bool | None:
     """
     if len(text) > MAX_SEARCHED or (not text.isascii() and re.search(r"\\[wWdDsSbBpP]|\(\?", pattern)):
         return None
-    verdicts = [_part_found(part, text) for part in _alternatives_of(pattern)]
+    verdicts = [_part_found(part, text) for part in alternatives_of(pattern)]
     return True if True in verdicts else None if None in verdicts else False
 
 
 def _part_found(part: str, text: str) -> bool | None:
     root = tree_of(part)
-    if root is None or (has_inner_anchors(part) and not anchored(part)):
+    if root is None or (has_inner_anchors(part) and not anchored(part)) or _ANCHORING.search(part):
         return None
     trial = _Trial(text)
     every = (1 << len(text) + 1) - 1
     begin = 1 if part.startswith("^") else every
-    end = 1 << len(text) if part.endswith("$") and not _ends_escaped(part) else every
+    end = 1 << len(text) if part.endswith("$") and not ends_escaped(part) else every
     try:
         return bool(trial.ends(root, begin) & end)
     except _Exhausted:
@@ -116,7 +128,7 @@ class _Trial:
         return at < len(self._text) and any(low <= ord(self._text[at]) <= high for low, high in ranges)
 
 
-def _ends_escaped(part: str) -> bool:
+def ends_escaped(part: str) -> bool:
     """True when the last character of a pattern is escaped."""
     before = part[:-1]
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
@@ -129,10 +141,10 @@ def anchored(pattern: str) -> bool:
 
 
 def _all_anchored(pattern: str, depth: int) -> bool:
-    return depth < MAX_DEPTH and all(_is_anchored(part, depth) for part in _alternatives_of(pattern))
+    return depth < MAX_DEPTH and all(_is_anchored(part, depth) for part in alternatives_of(pattern))
 
 
-def _signs(pattern: str) -> Iterator[tuple[int, str]]:
+def signs(pattern: str) -> Iterator[tuple[int, str]]:
     """The parentheses and bars of a pattern that are neither escaped nor in a class, with their places."""
     skip, in_class = False, False
     for index, character in enumerate(pattern):
@@ -148,10 +160,10 @@ def _signs(pattern: str) -> Iterator[tuple[int, str]]:
             yield index, character
 
 
-def _alternatives_of(pattern: str) -> list[str]:
+def alternatives_of(pattern: str) -> list[str]:
     """A pattern, split at each `|` outside of groups."""
     depth, parts, start = 0, [], 0
-    for index, sign in _signs(pattern):
+    for index, sign in signs(pattern):
         if sign != "|":
             depth += 1 if sign == "(" else -1
         elif not depth:
@@ -173,7 +185,7 @@ def _is_anchored(part: str, depth: int) -> bool:
 def _closes_last(part: str) -> bool:
     """True when the group that opens a part is the one that ends it."""
     depth = 0
-    for index, sign in _signs(part):
+    for index, sign in signs(part):
         if sign != "|":
             depth += 1 if sign == "(" else -1
             if not depth:
@@ -256,6 +268,14 @@ def has_inner_anchors(pattern: str) -> bool:
     """True for a `^` or `$` that is neither the first nor the last character of a pattern."""
     return re.search(r"[\^$]", _OPAQUE.sub("", pattern)[1:-1]) is not None
 
+
+def has_anchors(pattern: str) -> bool:
+    """True for any anchor in a pattern."""
+    return re.search(r"[\^$]", _OPAQUE.sub("", pattern)) is not None or _ANCHORING.search(pattern) is not None
+
+
+_ANCHORING = re.compile(r"(?<!\\)(?:\\\\)*\\[AzZ]")
+"""Escapes that are anchors in some dialects, and letters in others."""
 
 _OPAQUE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 """Escapes and classes: where no character is an anchor."""

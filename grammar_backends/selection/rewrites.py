@@ -9,6 +9,7 @@ is found any more. Where that does not come about, the schema stays as it is, wi
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,19 @@ from grammar_backends.selection.disjoint import Comparison, members_of, required
 from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
-from grammar_backends.selection.merging import conjoin, dead, names_of, rests_on, size_of
+from grammar_backends.selection.languages import (
+    Language,
+    but,
+    common,
+    exactly,
+    language_of,
+    looks_ahead,
+    pattern_of,
+    strings_of,
+    texts,
+    work_on,
+)
+from grammar_backends.selection.merging import both, conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, declared, kind_of, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
@@ -516,7 +529,7 @@ def _numeric_bounds(round_: Round, view: View) -> JSON:
 def _name_patterns(round_: Round, view: View) -> JSON:
     """`propertyNames`: the names as a pattern of `patternProperties`, and no others."""
     schema, names = view.schema, view.site.children["propertyNames", None]
-    if schema.keys() & {"patternProperties", "unevaluatedProperties"} or view.bits & OBJECT == 0:
+    if "unevaluatedProperties" in schema or view.bits & OBJECT == 0:
         return None
     written = {keyword: value for keyword, value in schema.items() if keyword != "propertyNames"}
     verdicts = {name: round_.evaluation.admits(names, name) for name in schema.get("properties", ())}
@@ -526,6 +539,8 @@ def _name_patterns(round_: Round, view: View) -> JSON:
         written["properties"] = {
             name: below if verdicts[name] else False for name, below in schema["properties"].items()
         }
+    if schema.get("patternProperties"):
+        return _narrowed_patterns(round_, view, _written_out(round_, names), written)
     rest = schema.get("additionalProperties", {})
     if rest is not False:
         found = _names_as_patterns(_written_out(round_, names))
@@ -544,6 +559,39 @@ def _name_patterns(round_: Round, view: View) -> JSON:
     return written
 
 
+def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str, JSON]) -> JSON:
+    """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
+    if not round_.comparison.spend(work_on(json.dumps(names), *view.schema["patternProperties"])):
+        return None
+    allowed = strings_of(names, wide=False)
+    languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}
+    if allowed is None or None in languages.values():
+        return None
+    known = [language for language in languages.values() if language is not None]
+    parts = [(common([allowed, language]), pattern) for language, pattern in zip(known, languages, strict=True)]
+    found: dict[str, JSON] = {}
+    for language, schema in [
+        *((language, view.schema["patternProperties"][pattern]) for language, pattern in parts),
+        *_additional_names(view, allowed, known),
+    ]:
+        pattern = pattern_of(language) if language is not None and not language.is_empty else None
+        if language is None or (pattern is None and not language.is_empty):
+            return None
+        if pattern is not None:
+            found[pattern] = both(found[pattern], schema, round_.legacy) if pattern in found else schema
+    return {**written, "patternProperties": found, "additionalProperties": False}
+
+
+def _additional_names(
+    view: View, allowed: Language, matched: Sequence[Language]
+) -> Iterator[tuple[Language | None, JSON]]:
+    """The names of additional properties, with what they hold; nothing where they hold nothing."""
+    schema = view.schema.get("additionalProperties", True)
+    if schema is not False:
+        listed = texts(view.schema.get("properties", ()))
+        yield None if listed is None else but(allowed, [listed, *matched]), schema
+
+
 def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
     """Names in full, and patterns, that together are what a schema of names allows."""
     if isinstance(schema, bool):
@@ -554,12 +602,16 @@ def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
     if asserting.keys() <= {"minLength", "maxLength"} and asserting:
         least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
         return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
-    if asserting.keys() == {"pattern"}:
+    if asserting.keys() == {"pattern"} and not looks_ahead(asserting["pattern"]):
         return [], [asserting["pattern"]]
     for keyword in _LISTS:
         if asserting.keys() == {keyword}:
             return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []
-    return None
+    language = strings_of(schema, wide=False)
+    if language is None or language.is_empty:
+        return None if language is None else ([], [])
+    pattern = pattern_of(language)
+    return None if pattern is None else ([], [pattern])
 
 
 def _contains(round_: Round, view: View) -> JSON:
@@ -594,6 +646,53 @@ def _unevaluated(round_: Round, view: View) -> JSON:
     return written
 
 
+def _strings(round_: Round, view: View) -> JSON:
+    """All that is said of a string, in one pattern."""
+    if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
+        return None
+    schema = _dereferenced(round_, view.site)
+    if not round_.comparison.spend(work_on(json.dumps(schema))):
+        return None
+    language = strings_of(schema, wide=False)
+    if language is None or language.is_empty:
+        return None if language is None else False
+    pattern = pattern_of(language)
+    return None if pattern is None else {**_annotations(view.schema), "type": "string", "pattern": pattern}
+
+
+def _dereferenced(round_: Round, site: Site) -> JSON:
+    """A site's schema with what its reference leads to beside it."""
+    if site.target is None or site in round_.sites.recursive:
+        return site.schema
+    rest = {keyword: value for keyword, value in site.schema.items() if keyword != "$ref"}
+    return {"type": "string", "allOf": [rest, _bare(site.target.schema)]}
+
+
+def _look_ahead(round_: Round, view: View) -> JSON:
+    """Patterns with look-ahead: others that match the same."""
+    if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
+        return None
+    written = dict(view.schema)
+    if "pattern" in view.schema and looks_ahead(view.schema["pattern"]):
+        written["pattern"] = _without_looks(view.schema["pattern"])
+    if "patternProperties" in view.schema:
+        is_closed = view.schema.get("additionalProperties") is False
+        patterns = {
+            _without_looks(pattern, exact=not is_closed) if looks_ahead(pattern) else pattern: schema
+            for pattern, schema in view.schema["patternProperties"].items()
+        }
+        if len(patterns) == len(view.schema["patternProperties"]):
+            written["patternProperties"] = patterns
+    is_known = written.get("pattern", "") is not None and None not in written.get("patternProperties", ())
+    return written if is_known and written != view.schema else None
+
+
+def _without_looks(pattern: str, exact: bool = False) -> str | None:
+    """A pattern without look-ahead; None where there is none, or with `exact` where not every dialect agrees on it."""
+    language = exactly(pattern) if exact else language_of(pattern, wide=False)
+    return None if language is None or language.is_empty else pattern_of(language)
+
+
 def _boolean_root(round_: Round, view: View) -> JSON:
     return {} if view.site.schema is True and not view.site.pointer else None
 
@@ -625,6 +724,8 @@ RULES: Sequence[Rule] = (
     _rule("drop", None, _drop, "left out where it says nothing"),
     _rule("whole-numbers", _COUNTS | _BOUNDS, _whole_numbers, "whole numbers"),
     _rule("numeric-bounds", _EXCLUSIVE, _numeric_bounds, "the bound itself, as in later drafts"),
+    _rule("strings", None, _strings, "one pattern"),
+    _rule("look-ahead", ("pattern", "patternProperties"), _look_ahead, "the same without look-ahead"),
     _rule("not", ("not",), _not, "what is left, as alternatives"),
     _rule("if", ("else", "if", "then"), _if, "the condition and then, or its complement and else"),
     _rule("dependencies", _DEPENDENT, _dependencies, "the property is absent, or what it needs is present"),

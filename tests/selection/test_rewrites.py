@@ -127,6 +127,53 @@ def written(schema: Any, name: str) -> Any:
             {"type": "string", "not": {"const": "a"}},
             {"type": "string", "pattern": r"^(?:|[^a][\s\S]*|a(?:[\s\S]+))$"},
         ),
+        ("not", {"not": {"pattern": "^a"}}, {"type": "string", "pattern": r"^(?:[^a][\s\S]*)?$"}),
+        ("not", {"type": "string", "not": {"pattern": r"^[\s\S]*$"}}, False),
+        ("strings", {"type": "string", "pattern": "^(?=a)[a-z]+$"}, {"type": "string", "pattern": "^a[a-z]*$"}),
+        (
+            "strings",
+            {
+                "type": "string",
+                "title": "t",
+                "allOf": [{"not": {"enum": ["", "b"]}}, {"maxLength": 1}],
+                "pattern": "^[a-c]*",
+            },
+            {"title": "t", "type": "string", "pattern": "^[^b]$"},
+        ),
+        (
+            "strings",
+            {"type": "string", "$ref": "#/$defs/d", "pattern": "b$", "$defs": {"d": {"pattern": "^a"}}},
+            {"$defs": {"d": {"pattern": "^a"}}, "type": "string", "pattern": "^a[^b]*b(?:b|[^b][^b]*b)*$"},
+        ),
+        ("strings", {"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "^b"}]}, False),
+        ("look-ahead", {"pattern": "^(?!a)"}, {"pattern": r"^(?:[^a][\s\S]*)?$"}),
+        (
+            "look-ahead",
+            {"patternProperties": {"^(?!a)": INTEGER, "^a": {}}},
+            {"patternProperties": {r"^(?:[^a][\s\S]*)?$": INTEGER, "^a": {}}},
+        ),
+        (
+            "property-names",
+            {"patternProperties": {"^x": INTEGER, "y": {}}, "propertyNames": {"pattern": "^x?y$", "maxLength": 2}},
+            {
+                "patternProperties": {"^xy$": INTEGER, "^(?:y|xy)$": {}},
+                "additionalProperties": False,
+            },
+        ),
+        (
+            "property-names",
+            {
+                "properties": {"a": INTEGER, "no": INTEGER},
+                "patternProperties": {"^x": INTEGER},
+                "propertyNames": {"not": {"const": "no"}, "maxLength": 1},
+                "additionalProperties": {"type": "string"},
+            },
+            {
+                "properties": {"a": INTEGER, "no": False},
+                "patternProperties": {"^x$": INTEGER, "^[^ax]?$": {"type": "string"}},
+                "additionalProperties": False,
+            },
+        ),
         (
             "dependencies",
             {"type": "object", "dependentRequired": {"a": ["b"]}},
@@ -234,7 +281,8 @@ def test_c2_5_a_rule_writes_what_it_should(rule: str, schema: Any, expected: Any
 @pytest.mark.parametrize(
     "excluded",
     [
-        {"pattern": "a"},
+        {"pattern": r"\ba"},
+        {"pattern": "a{200}"},
         {"format": "date"},
         {"multipleOf": 2},
         {"type": "integer"},
@@ -297,9 +345,9 @@ def test_c2_5_references_into_what_is_rewritten_lead_to_the_same_schema() -> Non
             "items": {"$ref": "#/not"},
         },
         {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False, "not": {"required": ["b"]}},
-        {"type": "array", "items": {"type": "string", "pattern": "(?!a)"}, "not": {"minItems": 3}},
+        {"type": "array", "items": {"type": "string", "pattern": "(?<!a)b"}, "not": {"minItems": 3}},
     ],
-    ids=["anchor", "reference", "unevaluated", "look-ahead"],
+    ids=["anchor", "reference", "unevaluated", "look-behind"],
 )
 def test_c2_5_where_a_rewrite_would_not_be_safe_or_not_help_there_is_none(schema: Any) -> None:
     assert rewrite(schema, TABLES["guidance"], OPEN) is None
@@ -336,7 +384,8 @@ def test_c2_5_siblings_of_ref_are_nothing_in_the_older_drafts() -> None:
         ({"patternProperties": {"(?!x)": {}}, "additionalProperties": False}, {"properties": {"a": {}}}),
         ({"items": INTEGER}, {"prefixItems": [{}]}),
         ({"const": 1}, {"const": 2}),
-        ({"pattern": "a"}, {"pattern": "b"}),
+        ({"pattern": r"\w"}, {"pattern": "b"}),
+        ({"pattern": "^a"}, {"pattern": "^b"}),
         ({"unevaluatedProperties": False}, {"properties": {"a": {}}}),
         ({"unevaluatedProperties": False}, {"unevaluatedProperties": False}),
     ],
@@ -358,7 +407,7 @@ def test_c2_5_a_property_that_one_side_knows_as_additional_keeps_what_it_said() 
 # -- random schemas and documents ----------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c")
-PATTERNS = ("^a", "b$", "^ab$", "a+", "^[a-c]$", "^.$", "^(a|b)$")
+PATTERNS = ("^a", "b$", "^ab$", "a+", "^[a-c]$", "^.$", "^(a|b)$", "^(?!b)", "^(?=.*b)[ab]+$", "a(?!b)", "^(?!a$)|^$")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 scalars = st.sampled_from([None, True, False, 0, 1, 2, -1, 0.5, 1.0, "", "a", "b", "ab", "aab"])

@@ -1,0 +1,534 @@
+"""The texts that patterns match as automata over characters: what several match, what none does, and a pattern for it.
+
+Engines know no look-ahead, and no schema can say "what this pattern does not match". Both are said by another pattern,
+which is found here: languages are combined state by state, and written as a pattern that every dialect reads alike.
+Everything is bounded: where an answer would be too large, there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from grammar_backends.contract.regex import (
+    Alternatives,
+    CharacterSet,
+    Node,
+    Ranges,
+    RegexDialect,
+    Repetition,
+    Series,
+    alternatives,
+    complement,
+    parse_pattern,
+    render,
+    repetition,
+    series,
+    union,
+)
+from grammar_backends.contract.spec import JSON
+from grammar_backends.errors import SpecError
+from grammar_backends.selection.keywords import ASSERTIONS, GROUPS
+from grammar_backends.selection.patterns import alternatives_of, ends_escaped, has_anchors, signs
+from grammar_backends.selection.schema import STRING, declared
+
+__all__ = [
+    "EVERYTHING",
+    "Language",
+    "but",
+    "common",
+    "exactly",
+    "language_of",
+    "looks_ahead",
+    "pattern_of",
+    "strings_of",
+    "texts",
+    "work_on",
+]
+
+MAX_STATES = 150
+"""States of one automaton."""
+MAX_MOVES = 8_000
+"""Ranges of characters that are looked at for one automaton, of some microseconds each."""
+MAX_STEPS = 20_000
+"""Parts of trees that are looked at for one automaton."""
+MAX_PARTS = 2_000
+"""Parts of a tree that is read, ranges of its characters among them."""
+MAX_PATTERN = 400
+"""Characters of a pattern, or of texts, that are read."""
+MAX_LANGUAGES = 16
+"""Languages that are combined at once."""
+MAX_DEPTH = 60
+"""Levels of a pattern that is read."""
+MAX_WRITTEN = 20_000
+"""Characters of a pattern that is written, by estimate."""
+
+_ANY: Ranges = complement(())
+_ANYTHING: Node = Repetition(CharacterSet(_ANY), 0, None)
+_EMPTY: Node = Series(())
+_PLAIN = RegexDialect("every dialect", escape="{:c}", negate=True)
+
+_State = TypeVar("_State", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class _TooLarge(Exception):
+    """An automaton or a pattern is beyond the bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A set of texts as an automaton. What this module returns is the smallest: equal when the texts are the same.
+
+    Attributes:
+        moves: by state, the characters that lead on and where to, each character at most once; 0 is the start.
+        accepting: the states at which a text may end.
+    """
+
+    moves: tuple[tuple[tuple[Ranges, int], ...], ...]
+    accepting: frozenset[int]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no text in it."""
+        return not self.accepting
+
+
+NOTHING = Language(((),), frozenset())
+"""No text at all."""
+_NO_MORE = Language(((),), frozenset((0,)))
+EVERYTHING = Language((((_ANY, 0),),), frozenset((0,)))
+"""Every text."""
+
+
+@functools.lru_cache(maxsize=256)
+def language_of(pattern: str, wide: bool) -> Language | None:
+    """The strings in which a pattern of a schema finds something; None where that cannot be told.
+
+    Args:
+        pattern: in the dialect of the layer, with look-ahead outside of groups.
+        wide: as `parse_pattern` takes it: whether to err, where dialects differ, towards more strings or fewer.
+    """
+    if len(pattern) > MAX_PATTERN:
+        return None
+    try:
+        return _smallest(_union([_part(part, wide) for part in alternatives_of(pattern)]))
+    except (SpecError, _TooLarge):
+        return None
+
+
+def work_on(*patterns: str) -> int:
+    """What finding the languages of patterns costs, in the steps of a `Comparison`."""
+    return 10 * sum(map(len, patterns))
+
+
+def looks_ahead(pattern: str) -> bool:
+    """Whether there is look-ahead in a pattern."""
+    return any(pattern.startswith(("(?=", "(?!"), at) for at, sign in signs(pattern) if sign == "(")
+
+
+def exactly(pattern: str) -> Language | None:
+    """`language_of` a pattern of which all dialects make the same; None for another one."""
+    language = language_of(pattern, False)
+    return language if language == language_of(pattern, True) else None
+
+
+def strings_of(schema: JSON, wide: bool) -> Language | None:
+    """The strings that are valid under a schema without references; None where that cannot be told.
+
+    Args:
+        schema: a subschema, an object or a boolean.
+        wide: as in `language_of`.
+    """
+    return _bounded(lambda: _smallest(_strings(schema, wide)))
+
+
+def but(language: Language, others: Sequence[Language]) -> Language | None:
+    """The texts of a language that are in none of some others; None where that is too large."""
+    return _bounded(lambda: _smallest(_combined([language, *others], _first_alone)))
+
+
+def common(languages: Sequence[Language]) -> Language | None:
+    """The texts that are in each of some languages; None where that is too large."""
+    return _bounded(lambda: _smallest(_combined(languages, all)))
+
+
+def texts(members: Iterable[str]) -> Language | None:
+    """Just these texts; None where that is too large."""
+    return _bounded(lambda: _smallest(_listed(members)))
+
+
+def pattern_of(language: Language) -> str | None:
+    """A pattern for a language that has texts, read alike by every dialect; None where it would be too large."""
+
+    tree = _bounded(lambda: _tree(language))
+    if tree is None:
+        return None
+    text = "".join(map(_written, render(tree, _PLAIN)))
+    return f"^(?:{text})$" if isinstance(tree, Alternatives) else f"^{text}$"
+
+
+def _written(character: str) -> str:
+    """The dialects have no escape in common for what is beyond four digits: it stands for itself."""
+    return character if character.isprintable() or ord(character) > 0xFFFF else f"\\u{ord(character):04X}"
+
+
+def _bounded(answer: Callable[[], _Key]) -> _Key | None:
+    try:
+        return answer()
+    except _TooLarge:
+        return None
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+def _part(part: str, wide: bool) -> Language:
+    """One alternative of a pattern, which may begin and end anywhere in a string unless anchors say otherwise."""
+    starts = part.startswith("^")
+    ends = part.endswith("$") and not ends_escaped(part)
+    pieces = _pieces(part[starts : len(part) - ends])
+    language = _after(_parsed(pieces[-1], wide), _NO_MORE if ends else EVERYTHING)
+    for before, look in zip(pieces[-3::-2], pieces[-2::-2], strict=True):
+        negative = look.startswith("(?!")
+        ahead = _union([_part(f"^{option}", wide != negative) for option in alternatives_of(look[3:-1])])
+        language = _combined([language, ahead], _first_alone if negative else all)
+        if before:
+            language = _after(_parsed(before, wide), language)
+    return language if starts else _after(_ANYTHING, language)
+
+
+def _first_alone(inside: Sequence[bool]) -> bool:
+    return inside[0] and not any(inside[1:])
+
+
+def _pieces(part: str) -> list[str]:
+    """A part of a pattern, split before and after each look-ahead that is in no group."""
+    depth, cuts, opened = 0, [0], -1
+    for at, sign in signs(part):
+        if sign == "(":
+            if not depth and part.startswith(("(?=", "(?!"), at):
+                opened = at
+            depth += 1
+        elif sign == ")":
+            depth -= 1
+            if not depth and opened >= 0:
+                cuts += [opened, at + 1]
+                opened = -1
+    return [part[start:end] for start, end in itertools.pairwise([*cuts, len(part)])]
+
+
+def _parsed(text: str, wide: bool) -> Node:
+    if has_anchors(text):
+        raise _TooLarge  # what an anchor inside of a pattern means depends on what is around it
+    tree = parse_pattern(text, wide=wide)
+    if _size(tree) > MAX_PARTS:
+        raise _TooLarge
+    return tree
+
+
+def _strings(schema: JSON, wide: bool) -> Language:
+    if isinstance(schema, bool):
+        return EVERYTHING if schema else NOTHING
+    if not declared(schema) & STRING:
+        return NOTHING
+    found = [EVERYTHING]
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if least or most is not None:
+        found.append(_language(repetition(CharacterSet(_ANY), int(least), None if most is None else int(most))))
+    for keyword in schema:
+        if keyword in ASSERTIONS - _COUNTED and GROUPS.get(keyword, "string") == "string":
+            read = _READERS.get(keyword)
+            if read is None:
+                raise _TooLarge
+            found.append(read(schema[keyword], wide))
+    return _combined(found, all)
+
+
+def _read_pattern(pattern: str, wide: bool) -> Language:
+    language = language_of(pattern, wide)
+    if language is None:
+        raise _TooLarge
+    return language
+
+
+_COUNTED = frozenset(("maxLength", "minLength", "type"))
+_READERS: Mapping[str, Callable[[JSON, bool], Language]] = {
+    "allOf": lambda schemas, wide: _combined([EVERYTHING, *(_strings(schema, wide) for schema in schemas)], all),
+    "anyOf": lambda schemas, wide: _combined([NOTHING, *(_strings(schema, wide) for schema in schemas)], any),
+    "const": lambda member, wide: _listed([member]),
+    "enum": lambda members, wide: _listed(members),
+    "not": lambda schema, wide: _combined([EVERYTHING, _strings(schema, not wide)], _first_alone),
+    "pattern": _read_pattern,
+}
+"""What the keywords that are about strings say."""
+
+
+# -- automata ------------------------------------------------------------------------------------------------
+
+
+def _language(tree: Node) -> Language:
+    """The texts that a tree matches as a whole."""
+    return _after(tree, _NO_MORE)
+
+
+def _after(tree: Node, language: Language) -> Language:
+    """A text that a tree matches, and then one of a language.
+
+    A state is what may still follow: trees, where the tree has not matched yet, and states of the language.
+    """
+    left = MAX_STEPS
+
+    def moves_of(state: frozenset[Node | int]) -> Iterator[tuple[Ranges, frozenset[Node | int]]]:
+        nonlocal left
+        moves: list[tuple[Ranges, Node | int]] = []
+        for item in state:
+            if isinstance(item, int):
+                moves += language.moves[item]
+                continue
+            for ranges, after in _derived(item):
+                left -= len(ranges) + _size(after)
+                moves += ((ranges, target) for target in reached(after))
+            if left < 0:
+                raise _TooLarge
+        return _apart(moves)
+
+    def reached(after: Node) -> tuple[Node | int, ...]:
+        return (0,) if after == _EMPTY else (after, 0) if _is_nullable(after) else (after,)
+
+    return _explored(frozenset(reached(tree)), moves_of, lambda state: not state.isdisjoint(language.accepting))
+
+
+def _size(tree: Node) -> int:
+    """Its parts, ranges of characters among them."""
+    if isinstance(tree, CharacterSet):
+        return len(tree.ranges)
+    return 1 + sum(map(_size, _below(tree)))
+
+
+def _below(node: Node) -> Sequence[Node]:
+    if isinstance(node, Repetition):
+        return (node.item,)
+    return node.items if isinstance(node, Series) else node.options if isinstance(node, Alternatives) else ()
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_nullable(node: Node) -> bool:
+    if isinstance(node, Series):
+        return all(map(_is_nullable, node.items))
+    if isinstance(node, Alternatives):
+        return any(map(_is_nullable, node.options))
+    return isinstance(node, Repetition) and (not node.least or _is_nullable(node.item))
+
+
+@functools.lru_cache(maxsize=4096)
+def _derived(node: Node, depth: int = 0) -> tuple[tuple[Ranges, Node], ...]:
+    """What follows the first character, by that character."""
+    if depth > MAX_DEPTH:
+        raise _TooLarge
+    if isinstance(node, CharacterSet):
+        return ((node.ranges, _EMPTY),)
+    if isinstance(node, Alternatives):
+        return tuple(move for option in node.options for move in _derived(option, depth + 1))
+    if isinstance(node, Repetition):
+        least = 0 if _is_nullable(node.item) else max(node.least - 1, 0)
+        again = repetition(node.item, least, None if node.most is None else node.most - 1)
+        return tuple((ranges, series((after, again))) for ranges, after in _derived(node.item, depth + 1))
+    found: list[tuple[Ranges, Node]] = []
+    for at, item in enumerate(node.items):
+        others = node.items[at + 1 :]
+        found += ((ranges, series((after, *others))) for ranges, after in _derived(item, depth + 1))
+        if not _is_nullable(item):
+            break
+    return tuple(found)
+
+
+def _listed(members: Iterable[JSON]) -> Language:
+    listed = [member for member in members if isinstance(member, str)]
+    if sum(map(len, listed)) > MAX_PATTERN or any("\ud800" <= letter <= "\udfff" for text in listed for letter in text):
+        raise _TooLarge
+    return _language(alternatives(series(CharacterSet(((ord(c), ord(c)),)) for c in text) for text in listed))
+
+
+def _union(languages: Sequence[Language]) -> Language:
+    return languages[0] if len(languages) == 1 else _combined(languages, any)
+
+
+def _combined(languages: Sequence[Language], accepts: Callable[[Sequence[bool]], bool]) -> Language:
+    """The texts whose memberships in some languages are accepted. A state has one of each, or None after a way out."""
+
+    def moves_of(state: tuple[int | None, ...]) -> Iterator[tuple[Ranges, tuple[int | None, ...]]]:
+        moves: list[tuple[Ranges, tuple[int, int] | None]] = [(_ANY, None)]
+        for which, at in enumerate(state):
+            if at is not None:
+                moves += ((ranges, (which, target)) for ranges, target in languages[which].moves[at])
+        for ranges, keys in _apart(moves):
+            reached: list[int | None] = [None] * len(state)
+            for key in keys:
+                if key is not None:
+                    reached[key[0]] = key[1]
+            yield ranges, tuple(reached)
+
+    def accepted(state: tuple[int | None, ...]) -> bool:
+        return accepts([at in language.accepting for at, language in zip(state, languages, strict=True)])
+
+    if len(languages) > MAX_LANGUAGES:
+        raise _TooLarge
+    start: tuple[int | None, ...] = (0,) * len(languages)
+    return _explored(start, moves_of, accepted)
+
+
+def _apart(moves: Iterable[tuple[Ranges, _Key]]) -> Iterator[tuple[Ranges, frozenset[_Key]]]:
+    """Moves with characters in common as moves without: each set of characters with all that it leads to."""
+    changes: dict[int, list[tuple[bool, _Key]]] = {}
+    for ranges, key in moves:
+        for low, high in ranges:
+            changes.setdefault(low, []).append((True, key))
+            changes.setdefault(high + 1, []).append((False, key))
+    found: dict[frozenset[_Key], list[tuple[int, int]]] = {}
+    counts: dict[_Key, int] = {}
+    before = 0
+    for code in sorted(changes):
+        if counts:
+            found.setdefault(frozenset(counts), []).append((before, code - 1))
+        before = code
+        for begins, key in changes[code]:
+            left = counts.get(key, 0) + (1 if begins else -1)
+            if left:
+                counts[key] = left
+            else:
+                del counts[key]
+    return ((union(ranges), keys) for keys, ranges in found.items())
+
+
+def _explored(
+    start: _State,
+    moves_of: Callable[[_State], Iterable[tuple[Ranges, _State]]],
+    accepts: Callable[[_State], bool],
+) -> Language:
+    """The language of an automaton that is given by its start and what follows from each state."""
+    numbers, order = {start: 0}, [start]
+    moves: list[list[tuple[Ranges, int]]] = []
+    looked_at = 0
+    for state in order:
+        found = []
+        for ranges, target in moves_of(state):
+            looked_at += len(ranges)
+            if target not in numbers:
+                numbers[target] = len(order)
+                order.append(target)
+            found.append((ranges, numbers[target]))
+        if looked_at > MAX_MOVES or len(order) > MAX_STATES:
+            raise _TooLarge
+        moves.append(found)
+    return _alive(moves, {number for state, number in numbers.items() if accepts(state)})
+
+
+def _alive(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -> Language:
+    """Without the states from which no text can be finished."""
+    live = _reaching(moves, accepting)
+    if 0 not in live:
+        return NOTHING
+    numbers = {state: number for number, state in enumerate(sorted(live))}
+    kept = (tuple((ranges, numbers[to]) for ranges, to in moves[state] if to in live) for state in numbers)
+    return Language(tuple(kept), frozenset(numbers[state] for state in accepting))
+
+
+def _smallest(language: Language) -> Language:
+    """The smallest automaton with the same texts, its states in the order in which they are met."""
+    while True:
+        classes = _classes(language)
+        kept = [classes[0]]
+        states = {classes[0]: 0}  # by class, one of its states
+        moves: list[tuple[tuple[Ranges, int], ...]] = []
+        for kind in kept:
+            joined: dict[int, list[tuple[int, int]]] = {}
+            for ranges, target in language.moves[states[kind]]:
+                joined.setdefault(classes[target], []).extend(ranges)
+                states.setdefault(classes[target], target)
+            ordered = sorted((union(ranges), to) for to, ranges in joined.items())
+            kept += (to for _, to in ordered if to not in kept)
+            moves.append(tuple((ranges, kept.index(to)) for ranges, to in ordered))
+        accepting = frozenset(number for number, kind in enumerate(kept) if states[kind] in language.accepting)
+        smaller = Language(tuple(moves), accepting)
+        if len(smaller.moves) == len(language.moves):
+            return smaller
+        language = smaller
+
+
+def _classes(language: Language) -> list[int]:
+    """States that no text tells apart have one class, unless they split the characters in different ways."""
+    ranges = [tuple(found for found, _ in moves) for moves in language.moves]
+    targets = [[to for _, to in moves] for moves in language.moves]
+    classes = [int(state in language.accepting) for state in range(len(targets))]
+    count = 0
+    while len({*classes}) > count:
+        count = len({*classes})
+        kinds: dict[Hashable, int] = {}
+        classes = [
+            kinds.setdefault((mine, ranges[state], *(classes[to] for to in targets[state])), len(kinds))
+            for state, mine in enumerate(classes)
+        ]
+    return classes
+
+
+def _reaching(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -> set[int]:
+    """The states from which a text can be finished."""
+    sources: dict[int, list[int]] = {}
+    for state, found in enumerate(moves):
+        for _, target in found:
+            sources.setdefault(target, []).append(state)
+    live, pending = set(accepting), list(accepting)
+    while pending:
+        for state in sources.get(pending.pop(), ()):
+            if state not in live:
+                live.add(state)
+                pending.append(state)
+    return live
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def _tree(language: Language) -> Node:
+    """A tree that matches just the texts of a language: its states are taken away one by one."""
+    start, end = -1, len(language.moves)
+    ways: dict[int, dict[int, tuple[Node, int]]] = {start: {0: (_EMPTY, 0)}, end: {}}
+    for state, moves in enumerate(language.moves):
+        ways[state] = {target: (CharacterSet(ranges), 2 + 4 * len(ranges)) for ranges, target in moves}
+        if state in language.accepting:
+            ways[state][end] = (_EMPTY, 0)
+    sources: dict[int, set[int]] = {}
+    for state, targets in ways.items():
+        for target in targets:
+            sources.setdefault(target, set()).add(state)
+    pending = set(range(end))
+    while pending:
+        state = min(pending, key=lambda at: (len(sources.get(at, ())) * len(ways[at]), at))
+        pending.remove(state)
+        _bypass(state, ways, sources)
+    found = ways[start].get(end)
+    return Alternatives(()) if found is None else found[0]
+
+
+def _bypass(state: int, ways: dict[int, dict[int, tuple[Node, int]]], sources: dict[int, set[int]]) -> None:
+    """Take a state away, and lead every way through it past it."""
+    onward = ways.pop(state)
+    loop = onward.pop(state, None)
+    inside = () if loop is None else (repetition(loop[0], 0, None),)
+    for target in onward:
+        sources[target].discard(state)
+    for source in sources.pop(state, set()) - {state}:
+        first, length = ways[source].pop(state)
+        for target, (last, more) in onward.items():
+            node, size = series((first, *inside, last)), length + more + (4 + loop[1] if loop else 0)
+            known = ways[source].get(target)
+            if known is not None:
+                node, size = alternatives((known[0], node)), known[1] + size + 4
+            if size > MAX_WRITTEN:
+                raise _TooLarge
+            ways[source][target] = node, size
+            sources.setdefault(target, set()).add(source)
