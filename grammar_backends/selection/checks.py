@@ -81,11 +81,11 @@ from grammar_backends.errors import shown
 from grammar_backends.selection.disjoint import excludes, members_of, required_of, texts_of
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
+from grammar_backends.selection.languages import may_overlap, work_on
 from grammar_backends.selection.patterns import (
     anchored,
     cannot_match,
     has_inner_anchors,
-    may_overlap,
     needs_escapes,
     tree_of,
 )
@@ -304,7 +304,8 @@ def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
         yield from _judged_pattern(view, "patternProperties", pattern, settings)
     if settings.get("closed") and not _is_closed(view) and patterns:
         yield view.finding("patternProperties", "the object must be closed", 'Add "additionalProperties": false')
-    if may_overlap(patterns):
+    work = work_on(*patterns) * len(patterns)
+    if len(patterns) > 1 and (not view.comparison.spend(work) or may_overlap(patterns)):
         yield view.finding("patternProperties", "two patterns may match one name")
     names = [str(name) for keyword, name in view.site.children if keyword == "properties"]
     if settings.get("apart") and not _are_apart(view, patterns, names):

@@ -32,17 +32,19 @@ from grammar_backends.contract.regex import (
 from grammar_backends.contract.spec import JSON
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.keywords import ASSERTIONS, GROUPS
-from grammar_backends.selection.patterns import alternatives_of, ends_escaped, has_anchors, signs
+from grammar_backends.selection.patterns import alternatives_of, ends_escaped, has_anchors, share_prefixes, signs
 from grammar_backends.selection.schema import STRING, declared
 
 __all__ = [
     "EVERYTHING",
+    "NOTHING",
     "Language",
     "but",
     "common",
     "exactly",
     "language_of",
     "looks_ahead",
+    "may_overlap",
     "pattern_of",
     "strings_of",
     "texts",
@@ -154,6 +156,17 @@ def but(language: Language, others: Sequence[Language]) -> Language | None:
 def common(languages: Sequence[Language]) -> Language | None:
     """The texts that are in each of some languages; None where that is too large."""
     return _bounded(lambda: _smallest(_combined(languages, all)))
+
+
+def may_overlap(patterns: Sequence[str]) -> bool:
+    """False when it is certain that no string is found by two of some patterns."""
+    if not share_prefixes(patterns):
+        return False
+    languages = [language_of(pattern, wide=True) for pattern in patterns]
+    known = [language for language in languages if language is not None]
+    if len(known) < len(languages):
+        return True
+    return any((shared := common(pair)) is None or not shared.is_empty for pair in itertools.combinations(known, 2))
 
 
 def texts(members: Iterable[str]) -> Language | None:

@@ -22,9 +22,9 @@ __all__ = [
     "ends_escaped",
     "has_anchors",
     "has_inner_anchors",
-    "may_overlap",
     "needs_escapes",
     "searched",
+    "share_prefixes",
     "signs",
     "tree_of",
 ]
@@ -257,8 +257,8 @@ def _literal_prefix(pattern: str) -> str:
     return prefix
 
 
-def may_overlap(patterns: Sequence[str]) -> bool:
-    """False when it is certain that no text matches two of the patterns."""
+def share_prefixes(patterns: Sequence[str]) -> bool:
+    """False when all that one pattern matches begins otherwise than all that another one does."""
     prefixes = sorted(map(_literal_prefix, patterns))
     # Whatever starts with a prefix follows it directly in this order.
     return any(later.startswith(prefix) for prefix, later in itertools.pairwise(prefixes))

@@ -22,6 +22,7 @@ from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.languages import (
+    NOTHING,
     Language,
     but,
     common,
@@ -48,6 +49,8 @@ MAX_FINDINGS = 32
 """Sites with findings: more are a schema that is not for this engine."""
 MAX_WORK = 30_000
 """Steps of comparing and evaluating in one round; see `Comparison`."""
+MAX_PARTS = 8
+"""Combinations of overlapping patterns of names."""
 MAX_COPIED = 400
 """Values in the schemas that one rewrite writes out in full."""
 
@@ -668,6 +671,28 @@ def _dereferenced(round_: Round, site: Site) -> JSON:
     return {"type": "string", "allOf": [rest, _bare(site.target.schema)]}
 
 
+def _patterns_apart(round_: Round, view: View) -> JSON:
+    """`patternProperties` of which several may match one name: each combination of them as one pattern."""
+    patterns = view.schema["patternProperties"]
+    if not round_.comparison.spend(work_on(*patterns) * len(patterns)):
+        return None
+    parts: list[tuple[Language, JSON]] = []
+    is_apart = True
+    for pattern, schema in patterns.items():
+        language = exactly(pattern)
+        if language is None or len(parts) > MAX_PARTS:
+            return None
+        inside = [(common([part, language]), both(known, schema, round_.legacy)) for part, known in parts]
+        outside = [(but(part, [language]), known) for part, known in parts]
+        alone = (but(language, [part for part, _ in parts]), schema)
+        is_apart = is_apart and all(part == NOTHING for part, _ in inside)
+        if None in (part for part, _ in (*inside, *outside, alone)):
+            return None
+        parts = [(part, schema) for part, schema in (*outside, *inside, alone) if part and not part.is_empty]
+    written = {pattern_of(part): schema for part, schema in parts}
+    return None if is_apart or None in written else {**view.schema, "patternProperties": written}
+
+
 def _look_ahead(round_: Round, view: View) -> JSON:
     """Patterns with look-ahead: others that match the same."""
     if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
@@ -726,6 +751,7 @@ RULES: Sequence[Rule] = (
     _rule("numeric-bounds", _EXCLUSIVE, _numeric_bounds, "the bound itself, as in later drafts"),
     _rule("strings", None, _strings, "one pattern"),
     _rule("look-ahead", ("pattern", "patternProperties"), _look_ahead, "the same without look-ahead"),
+    _rule("patterns", ("patternProperties",), _patterns_apart, "patterns of which one at most matches a name"),
     _rule("not", ("not",), _not, "what is left, as alternatives"),
     _rule("if", ("else", "if", "then"), _if, "the condition and then, or its complement and else"),
     _rule("dependencies", _DEPENDENT, _dependencies, "the property is absent, or what it needs is present"),

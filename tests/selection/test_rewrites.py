@@ -153,6 +153,14 @@ def written(schema: Any, name: str) -> Any:
             {"patternProperties": {r"^(?:[^a][\s\S]*)?$": INTEGER, "^a": {}}},
         ),
         (
+            "patterns",
+            {"type": "object", "patternProperties": {"^a": INTEGER, "^ab$": {"minimum": 3}}},
+            {
+                "type": "object",
+                "patternProperties": {r"^(?:a|a(?:[^b]|b[\s\S])[\s\S]*)$": INTEGER, "^ab$": {**INTEGER, "minimum": 3}},
+            },
+        ),
+        (
             "property-names",
             {"patternProperties": {"^x": INTEGER, "y": {}}, "propertyNames": {"pattern": "^x?y$", "maxLength": 2}},
             {
@@ -444,7 +452,7 @@ def _holding(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         **dict.fromkeys((*single, "unevaluatedProperties", "unevaluatedItems"), inner),
         **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), some),
         **dict.fromkeys(("properties", "dependentSchemas"), by_name),
-        "patternProperties": st.dictionaries(st.sampled_from(PATTERNS), inner, min_size=1, max_size=1),
+        "patternProperties": st.dictionaries(st.sampled_from(PATTERNS), inner, min_size=1, max_size=2),
     }
     return _some_of({**plain, **holders})
 

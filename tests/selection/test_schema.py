@@ -21,7 +21,8 @@ import pytest
 from grammar_backends.contract.spec import GrammarOptions
 from grammar_backends.errors import PluginError, SpecError
 from grammar_backends.selection.disjoint import Comparison
-from grammar_backends.selection.patterns import may_overlap, searched
+from grammar_backends.selection.languages import may_overlap
+from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import check_schema, walk
 from grammar_backends.selection.support import SchemaSupport
 
@@ -597,6 +598,9 @@ def test_c3_patterns_with_different_beginnings_do_not_overlap() -> None:
     assert not may_overlap(["^a_", "^b_", "^ab"])
     assert may_overlap(["^a_", "^b", "^a_b"])
     assert may_overlap(["^a", "b"])
+    assert not may_overlap(["^[a-m]+$", "^[n-z]+$", "^(?!x).[0-9]"])
+    assert may_overlap([r"^\w$", "^é$"])
+    assert may_overlap(["^[a-m]+$", r"^\bx$"])
     assert not may_overlap(["b"])
 
 
