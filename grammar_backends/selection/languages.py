@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -42,6 +43,7 @@ __all__ = [
     "but",
     "common",
     "exactly",
+    "keywords_of",
     "language_of",
     "looks_ahead",
     "may_overlap",
@@ -51,7 +53,7 @@ __all__ = [
     "work_on",
 ]
 
-MAX_STATES = 150
+MAX_STATES = 600
 """States of one automaton."""
 MAX_MOVES = 8_000
 """Ranges of characters that are looked at for one automaton, of some microseconds each."""
@@ -64,9 +66,11 @@ MAX_PATTERN = 400
 MAX_LANGUAGES = 16
 """Languages that are combined at once."""
 MAX_DEPTH = 60
-"""Levels of a pattern that is read."""
+"""Levels of a pattern that is read or written."""
 MAX_WRITTEN = 20_000
 """Characters of a pattern that is written, by estimate."""
+LONG = 300
+"""Characters of a pattern for which a shorter one is looked for."""
 
 _ANY: Ranges = complement(())
 _ANYTHING: Node = Repetition(CharacterSet(_ANY), 0, None)
@@ -158,6 +162,30 @@ def common(languages: Sequence[Language]) -> Language | None:
     return _bounded(lambda: _smallest(_combined(languages, all)))
 
 
+def keywords_of(schema: JSON) -> dict[str, JSON] | None:
+    """`pattern`, perhaps with `minLength` and `maxLength`, for the strings of a schema as `strings_of` reads it.
+
+    None where that cannot be told, where it would be too large, and where there are no such strings. A count in a
+    pattern multiplies with all else that it says: what says the same of texts of any length is often far shorter.
+    """
+    language = strings_of(schema, wide=False)
+    if language is None or language.is_empty:
+        return None
+    whole = pattern_of(language)
+    if whole is not None and len(whole) < LONG:
+        return {"pattern": whole}
+    shortest, longest = _lengths(language)
+    loose = strings_of(_uncounted(schema), wide=False)
+    lengths = strings_of({"minLength": shortest} | ({} if longest is None else {"maxLength": longest}), wide=False)
+    if loose is None or lengths is None or common([loose, lengths]) != language:
+        return None if whole is None else {"pattern": whole}
+    pattern = pattern_of(loose)
+    if pattern is None or (whole is not None and len(whole) < len(pattern)):
+        return None if whole is None else {"pattern": whole}
+    most = {} if longest is None else {"maxLength": longest}
+    return {"pattern": pattern, **({"minLength": shortest} if shortest else {}), **most}
+
+
 def may_overlap(patterns: Sequence[str]) -> bool:
     """False when it is certain that no string is found by two of some patterns."""
     if not share_prefixes(patterns):
@@ -181,6 +209,9 @@ def pattern_of(language: Language) -> str | None:
     if tree is None:
         return None
     text = "".join(map(_written, render(tree, _PLAIN)))
+    depths = itertools.accumulate({"(": 1, ")": -1}.get(sign, 0) for _, sign in signs(text))
+    if max(depths, default=0) > MAX_DEPTH:
+        return None
     return f"^(?:{text})$" if isinstance(tree, Alternatives) else f"^{text}$"
 
 
@@ -278,6 +309,40 @@ _READERS: Mapping[str, Callable[[JSON, bool], Language]] = {
     "pattern": _read_pattern,
 }
 """What the keywords that are about strings say."""
+
+
+def _uncounted(schema: JSON) -> JSON:
+    """A schema without lengths, and without the counts in its patterns that leave a choice."""
+    if isinstance(schema, list):
+        return [_uncounted(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        keyword: _COUNT.sub(lambda found: "*" if found[1] else found[0], value)
+        if keyword == "pattern"
+        else _uncounted(value)
+        if keyword in ("allOf", "anyOf", "not")
+        else value
+        for keyword, value in schema.items()
+        if keyword not in ("minLength", "maxLength")
+    }
+
+
+_COUNT = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|(\{\d*,\d*\})", re.DOTALL)
+"""A count with two ends; what comes before it holds none."""
+
+
+def _lengths(language: Language) -> tuple[int, int | None]:
+    """The length of the shortest text in a language, and of the longest one; None where there is no longest."""
+    reached, length, shortest, longest = {0}, 0, -1, 0
+    while reached:
+        if not reached.isdisjoint(language.accepting):
+            shortest, longest = length if shortest < 0 else shortest, length
+        if length > len(language.moves):
+            return shortest, None
+        reached = {target for state in reached for _, target in language.moves[state]}
+        length += 1
+    return shortest, longest
 
 
 # -- automata ------------------------------------------------------------------------------------------------

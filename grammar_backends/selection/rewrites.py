@@ -27,6 +27,7 @@ from grammar_backends.selection.languages import (
     but,
     common,
     exactly,
+    keywords_of,
     language_of,
     looks_ahead,
     pattern_of,
@@ -656,11 +657,10 @@ def _strings(round_: Round, view: View) -> JSON:
     schema = _dereferenced(round_, view.site)
     if not round_.comparison.spend(work_on(json.dumps(schema))):
         return None
-    language = strings_of(schema, wide=False)
-    if language is None or language.is_empty:
-        return None if language is None else False
-    pattern = pattern_of(language)
-    return None if pattern is None else {**_annotations(view.schema), "type": "string", "pattern": pattern}
+    if strings_of(schema, wide=False) == NOTHING:
+        return False
+    keywords = keywords_of(schema)
+    return None if keywords is None else {**_annotations(view.schema), "type": "string", **keywords}
 
 
 def _dereferenced(round_: Round, site: Site) -> JSON:
@@ -697,19 +697,19 @@ def _look_ahead(round_: Round, view: View) -> JSON:
     """Patterns with look-ahead: others that match the same."""
     if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
         return None
-    written = dict(view.schema)
+    written: JSON = dict(view.schema)
     if "pattern" in view.schema and looks_ahead(view.schema["pattern"]):
-        written["pattern"] = _without_looks(view.schema["pattern"])
-    if "patternProperties" in view.schema:
+        keywords = keywords_of({"pattern": written.pop("pattern")})
+        written = None if keywords is None else conjoin(written, keywords, round_.legacy)
+    if written is not None and "patternProperties" in view.schema:
         is_closed = view.schema.get("additionalProperties") is False
         patterns = {
             _without_looks(pattern, exact=not is_closed) if looks_ahead(pattern) else pattern: schema
             for pattern, schema in view.schema["patternProperties"].items()
         }
-        if len(patterns) == len(view.schema["patternProperties"]):
-            written["patternProperties"] = patterns
-    is_known = written.get("pattern", "") is not None and None not in written.get("patternProperties", ())
-    return written if is_known and written != view.schema else None
+        is_known = None not in patterns and len(patterns) == len(view.schema["patternProperties"])
+        written = {**written, "patternProperties": patterns} if is_known else None
+    return written if written != view.schema else None
 
 
 def _without_looks(pattern: str, exact: bool = False) -> str | None:

@@ -17,6 +17,7 @@ from grammar_backends.selection.languages import (
     but,
     common,
     exactly,
+    keywords_of,
     language_of,
     looks_ahead,
     pattern_of,
@@ -187,7 +188,7 @@ def test_c3_the_strings_of_a_schema_with_other_keywords_are_not_known(schema: ob
 
 @pytest.mark.parametrize("pattern", [
     "(?<!a)b", r"\bfoo", r"(a)\1", "a(^b)", "(a$)b", r"\Aa", r"a\Z", "(?:(?!a).)*", "(?=a)*b", "(",
-    "[" + "a" * 500 + "]", "a{999}", "(a?){99}b{99}", r"^(?=.{1,255}$)(.{1,63}\.){1,127}[a-z]+$",
+    "[" + "a" * 500 + "]", "a{999}", "(a?){399}b{399}", r"^(?=.{1,255}$)(.{1,63}\.){1,127}[a-z]+$",
 ])  # fmt: skip
 def test_d11_a_pattern_that_is_too_much_or_means_different_things_has_no_language(pattern: str) -> None:
     assert language_of(pattern, wide=False) is None
@@ -198,6 +199,51 @@ def test_c3_characters_that_cannot_be_printed_are_escaped_in_a_way_that_all_dial
     assert pattern_of(texts(["\U000e0001"]) or NOTHING) == "^\U000e0001$"
     assert texts(["\ud800"]) is None
     assert pattern_of(language_of("^[^\U0001f600]$", False) or NOTHING) == "^[^\U0001f600]$"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("^(?=a)[a-z]+$", {"pattern": "^a[a-z]*$"}),
+        (
+            "^(?!.*--)[a-z0-9-]{1,63}$",
+            {"pattern": r"^(?:[0-9a-z]|\-[0-9a-z])*\-?$", "minLength": 1, "maxLength": 63},
+        ),
+        (
+            "^(?=.{3,40}$)(?!.*__)[a-z_]+$",
+            {"pattern": "^(?:_|(?:[a-z]|_[a-z])(?:[a-z]|_[a-z])*_?)$", "minLength": 3, "maxLength": 40},
+        ),
+        (
+            "^(?=.*[a-c])(?=.*[0-2])[a-c0-2]{40,}$",
+            {"pattern": "^(?:[0-2][0-2]*[a-c]|[a-c][a-c]*[0-2])[0-2a-c]*$", "minLength": 40},
+        ),
+        ("^(?!x)[a-z]{1,40}-[0-9]{1,40}$", None),
+    ],
+)
+def test_c3_counts_that_multiply_with_the_rest_of_a_pattern_become_lengths(
+    pattern: str, expected: dict[str, object] | None
+) -> None:
+    keywords = keywords_of({"pattern": pattern})
+    if expected is None:
+        assert keywords is not None
+        assert {*keywords} == {"pattern"}  # the counts are not those of the whole text
+    else:
+        assert keywords == expected
+    assert strings_of(keywords, wide=False) == language_of(pattern, wide=False)
+
+
+@pytest.mark.parametrize("schema", [{"pattern": "^(?!)"}, {"pattern": r"\bx"}, {"format": "date"}], ids=str)
+def test_c3_what_has_no_strings_or_none_that_are_known_has_no_keywords(schema: object) -> None:
+    assert keywords_of(schema) is None
+
+
+def test_c3_a_pattern_that_nests_deeply_is_not_written() -> None:
+    language = language_of("a{59}", wide=False)
+    deeper = language_of("a{90}", wide=False)
+    assert language is not None
+    assert deeper is not None
+    assert pattern_of(but(EVERYTHING, [language]) or NOTHING) is not None
+    assert pattern_of(but(EVERYTHING, [deeper]) or NOTHING) is None
 
 
 def test_c3_look_ahead_is_seen_where_it_is_none_of_the_characters() -> None:
