@@ -93,6 +93,15 @@ def test_patterns_search_with_the_dialect_of_the_layer() -> None:
     assert schema_valid({"pattern": "^\\p{Lu}$"}, '"É"')
 
 
+def test_patterns_of_names_are_read_by_the_same_dialect() -> None:
+    words: dict[str, Any] = {"patternProperties": {r"^\w$": {"type": "integer"}}}
+    assert not schema_valid(words, '{"a": "b"}')
+    assert schema_valid(words, '{"é": "b"}')
+    assert not schema_valid({**words, "additionalProperties": False}, '{"é": 1}')
+    assert schema_valid({**words, "additionalProperties": False, "properties": {"é": {}}}, '{"é": "b", "a": 1}')
+    assert not schema_valid({**words, "additionalProperties": {"type": "null"}}, '{"é": "b"}')
+
+
 def test_the_draft_that_a_schema_names_is_the_one_that_counts() -> None:
     draft4 = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 3, "exclusiveMinimum": True}
     assert schema_valid(draft4, "4")

@@ -229,7 +229,7 @@ def test_c3_counts_that_multiply_with_the_rest_of_a_pattern_become_lengths(
         assert {*keywords} == {"pattern"}  # the counts are not those of the whole text
     else:
         assert keywords == expected
-    assert strings_of(keywords, wide=False) == language_of(pattern, wide=False)
+        assert strings_of(keywords, wide=False) == language_of(pattern, wide=False)
 
 
 @pytest.mark.parametrize("schema", [{"pattern": "^(?!)"}, {"pattern": r"\bx"}, {"format": "date"}], ids=str)

@@ -36,6 +36,7 @@ STRINGS = ("", "a", "b", "ab", "abc", "aé", "foo", "bar", "1", "x" * 6, "😀",
 NUMBERS = (0, 1, -1, 2, 3, 5, 7, 10, 100, 1.5, 2.0, -0.5, 0.1, 1e3, 2**53 + 1)
 PATTERNS = (
     *("^a", "b$", "^[a-c]+$", "^.{2,3}$", "a|b", r"^\d+$", "[^a]", "^$", "^(foo|bar)$", "x.*y", r"^\w+$"),
+    *("^(?!a)", "^(?=.*b).{2,}$", "a(?!b)", r"^(?!.*\d)[a-z]*$", "^(?!(foo|bar)$)"),
 )  # fmt: skip
 FORMATS: Mapping[str, Sequence[str]] = {
     "date": ("2020-01-01", "2020-02-30"),
@@ -136,7 +137,13 @@ class SchemaMaker:
         if depth:
             names = dice.sample(NAMES, dice.randrange(1, 4))
             self._add(schema, 0.8, properties=lambda: {name: self._schema(below) for name in names})
-            self._add(schema, 0.12, patternProperties=lambda: {dice.choice(PATTERNS): self._schema(below)})
+            self._add(
+                schema,
+                0.12,
+                patternProperties=lambda: {
+                    pattern: self._schema(below) for pattern in dice.sample(PATTERNS, dice.choice((1, 1, 2)))
+                },
+            )
             self._add(schema, 0.04, dependentSchemas=lambda: {dice.choice(NAMES): self._schema(below)})
         closing = lambda: False if not depth or self._chance(0.5) else self._schema(below)  # noqa: E731
         self._add(schema, 0.5, required=lambda: dice.sample(NAMES, dice.randrange(3)))

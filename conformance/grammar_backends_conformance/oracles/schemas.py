@@ -91,7 +91,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _strict(base: Any, closed: bool) -> Any:
     """A draft's validator with exact integers and the layer's patterns; `closed`: an absent word means closed."""
     types = base.TYPE_CHECKER.redefine("integer", _is_integer)
-    checks = {"pattern": _pattern}
+    checks = {
+        "additionalProperties": _additional_properties,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+    }
     if closed:
         checks["properties"] = _closed_properties(base.VALIDATORS["properties"])
     return jsonschema.validators.extend(base, validators=checks, type_checker=types)
@@ -106,6 +110,20 @@ def _is_integer(_checker: Any, value: Any) -> bool:
 def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
     if validator.is_type(value, "string") and not regex_search(pattern, value):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, value: Any, _schema: Any) -> Iterator[Any]:
+    for name in value if validator.is_type(value, "object") else ():
+        for pattern, schema in patterns.items():
+            if regex_search(pattern, name):
+                yield from validator.descend(value[name], schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
+    patterns = schema.get("patternProperties", {})
+    for name in value if validator.is_type(value, "object") else ():
+        if name not in schema.get("properties", {}) and not any(regex_search(pattern, name) for pattern in patterns):
+            yield from validator.descend(value[name], additional, path=name)
 
 
 def _closed_properties(properties: Any) -> Any:
