@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from grammar_backends.contract.formats import FORMAT_PATTERNS
 from grammar_backends.contract.spec import JSON, GrammarOptions
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.complement import Alternatives, Complement, product, union
@@ -650,6 +651,15 @@ def _unevaluated(round_: Round, view: View) -> JSON:
     return written
 
 
+def _format(round_: Round, view: View) -> JSON:
+    """A format that a pattern can say."""
+    pattern = FORMAT_PATTERNS.get(view.schema["format"])
+    if pattern is None:
+        return None
+    rest = {keyword: value for keyword, value in view.schema.items() if keyword != "format"}
+    return both(rest, {"pattern": pattern}, round_.legacy)
+
+
 def _strings(round_: Round, view: View) -> JSON:
     """All that is said of a string, in one pattern."""
     if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
@@ -749,6 +759,7 @@ RULES: Sequence[Rule] = (
     _rule("drop", None, _drop, "left out where it says nothing"),
     _rule("whole-numbers", _COUNTS | _BOUNDS, _whole_numbers, "whole numbers"),
     _rule("numeric-bounds", _EXCLUSIVE, _numeric_bounds, "the bound itself, as in later drafts"),
+    _rule("format", ("format",), _format, "a pattern"),
     _rule("strings", None, _strings, "one pattern"),
     _rule("look-ahead", ("pattern", "patternProperties"), _look_ahead, "the same without look-ahead"),
     _rule("patterns", ("patternProperties",), _patterns_apart, "patterns of which one at most matches a name"),

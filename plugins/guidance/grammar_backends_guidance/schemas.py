@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from grammar_backends.contract.formats import IPV6
 from grammar_backends.contract.references import DATA_KEYWORDS, lone_references
 from grammar_backends.contract.regex import CharacterSet, complement, parse_regex, render_set, union
 from grammar_backends.contract.spec import STANDARD_FORMATS
@@ -50,31 +51,12 @@ _LABEL = (
     rf"{_LETTER}(?:{_INNER}?{_LETTER}|{_INNER}(?:{_LETTER}{_LETTER}|-{_LETTER}"
     rf"|(?:{_LETTER}{_INNER}|-{_LETTER}){_INNER}{{0,58}}{_LETTER}))?"
 )
-_BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
-_GROUP = "[0-9A-Fa-f]{1,4}"
-_LAST_32_BITS = rf"(?:{_GROUP}:{_GROUP}|{_IPV4})"
-
-
-def _ipv6() -> str:
-    """RFC 4291: eight groups, the last two perhaps in IPv4's notation, and one run of zeros left out at most."""
-    ways = [rf"(?:{_GROUP}:){{6}}{_LAST_32_BITS}"]
-    for before in range(8):
-        head = rf"{_GROUP}(?::{_GROUP}){{{before - 1}}}" if before else ""
-        after = 7 - before
-        tails = [""] + ([rf"{_GROUP}(?::{_GROUP}){{0,{after - 1}}}"] if after else [])
-        if after >= 2:
-            tails.append(rf"(?:{_GROUP}:){{0,{after - 2}}}{_IPV4}")
-        ways.append(rf"{head}::(?:{'|'.join(tails)})")
-    return f"(?:{'|'.join(ways)})"
-
-
 EXACT_FORMATS = {
     "date": f"^{_DATE}$",
     "time": f"^{_CLOCK}$",
     "date-time": f"^{_DATE}[Tt]{_CLOCK}$",
     "hostname": rf"^{_LABEL}(?:\.{_LABEL})*$",
-    "ipv6": f"^{_ipv6()}$",
+    "ipv6": f"^{IPV6}$",
 }
 """Formats of which llguidance takes too much: the 29th of February of any year, the second 60 of any minute, labels
 that claim to be Punycode and are not; or too little: IPv6 addresses that end in IPv4's notation. Here that second is

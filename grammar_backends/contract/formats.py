@@ -1,0 +1,78 @@
+"""Formats of JSON Schema that a regular expression can say exactly: for engines that do not know them.
+
+Each pattern is written after the grammar of its specification, in the syntax that all dialects share. What no regular
+expression says exactly is not here: `regex`, and host names and mail addresses beyond ASCII.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["FORMAT_PATTERNS", "IPV6"]
+
+_PERCENT = "%[0-9A-Fa-f]{2}"
+_UNRESERVED = r"A-Za-z0-9\-._~"
+_DELIMITERS = "!$&'()*+,;="
+_BEYOND_ASCII = "\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef" + "".join(
+    f"{chr(plane << 16 if plane < 14 else 0xE1000)}-{chr(plane << 16 | 0xFFFD)}" for plane in range(1, 15)
+)
+_PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_GROUP = "[0-9A-Fa-f]{1,4}"
+
+
+def _ipv6() -> str:
+    """RFC 4291: eight groups, the last two perhaps in IPv4's notation, and one run of zeros left out at most."""
+    ipv4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+    ways = [rf"(?:{_GROUP}:){{6}}(?:{_GROUP}:{_GROUP}|{ipv4})"]
+    for before in range(8):
+        head = rf"{_GROUP}(?::{_GROUP}){{{before - 1}}}" if before else ""
+        after = 7 - before
+        tails = [""] + ([rf"{_GROUP}(?::{_GROUP}){{0,{after - 1}}}"] if after else [])
+        if after >= 2:
+            tails.append(rf"(?:{_GROUP}:){{0,{after - 2}}}{ipv4}")
+        ways.append(rf"{head}::(?:{'|'.join(tails)})")
+    return f"(?:{'|'.join(ways)})"
+
+
+IPV6 = _ipv6()
+"""What an IPv6 address looks like, without anchors."""
+
+
+def _reference(more: str, private: str) -> tuple[str, str]:
+    """RFC 3986, or RFC 3987 with more characters: what has a scheme, and what is relative."""
+
+    def one_of(characters: str) -> str:
+        return f"(?:[{_UNRESERVED}{_DELIMITERS}{characters}{more}]|{_PERCENT})"
+
+    segment = one_of(":@")
+    below = f"(?:/{segment}*)*"
+    future = rf"[vV][0-9A-Fa-f]+\.[{_UNRESERVED}{_DELIMITERS}:]+"
+    host = rf"(?:\[(?:{IPV6}|{future})\]|{one_of('')}*)"
+    authority = f"//(?:{one_of(':')}*@)?{host}(?::[0-9]*)?{below}"
+    absolute = f"/(?:{segment}+{below})?"
+    query = rf"(?:\?(?:{one_of(f':@/?{private}')})*)?(?:#(?:{one_of(':@/?')})*)?"
+    whole = f"[A-Za-z][A-Za-z0-9+.\\-]*:(?:{authority}|{absolute}|{segment}+{below})?{query}"
+    relative = f"(?:{authority}|{absolute}|{one_of('@')}+{below})?{query}"
+    return whole, relative
+
+
+_URI, _RELATIVE = _reference("", "")
+_IRI, _IRI_RELATIVE = _reference(_BEYOND_ASCII, _PRIVATE)
+
+_POINTER = "(?:/(?:[^/~]|~[01])*)*"
+
+_VARIABLE = f"(?:[A-Za-z0-9_]|{_PERCENT})(?:\\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9][0-9]{{0,3}}|\\*)?"
+_LITERAL = f"[!#$&(-;=?-\\[\\]_a-z~{_BEYOND_ASCII}{_PRIVATE}]|{_PERCENT}"
+
+FORMAT_PATTERNS: Mapping[str, str] = {
+    "iri": f"^{_IRI}$",
+    "iri-reference": f"^(?:{_IRI}|{_IRI_RELATIVE})$",
+    "json-pointer": f"^{_POINTER}$",
+    "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
+    "uri": f"^{_URI}$",
+    "uri-reference": f"^(?:{_URI}|{_RELATIVE})$",
+    "uri-template": f"^(?:{_LITERAL}|\\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\\}})*$",
+}
+"""By name: RFC 3986, 3987, 6570, 6901, and the draft of relative JSON pointers."""

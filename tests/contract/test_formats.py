@@ -1,0 +1,57 @@
+"""Formats as patterns (D4): each against texts that were labelled by hand from its specification."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from grammar_backends import GrammarSpec, load_backend, load_vocabulary
+from grammar_backends.contract.formats import FORMAT_PATTERNS, IPV6
+from grammar_backends_conformance.oracles.formats import FORMATS
+from grammar_backends_conformance.probing.formats import SAMPLES
+
+MORE = {
+    "iri": (
+        ["a:", "a:/", "a://", "x:?\ue000", "http://[v1.a:b]/", "http://a:1"],
+        ["a:#\ue000", "http://[::1", "a:%a", "a:\\"],
+    ),
+    "uri": (["a:", "a:/b//c", "http://[1:2::3]:80?#", "a:b@c:d"], ["a:é", "http://a:b/", "http://[1::2::3]", "a:[b]"]),
+    "uri-reference": (["./a:b", "//", "a@b", "?:/?"], ["a:b:[", ":a", "//[a]", "1:a"]),
+    "iri-reference": (["\u00e9@\U00010000", "//日本:1/", "?\ue000"], [":\u00e9", "\ufffe", "#\ue000"]),
+    "uri-template": (
+        ["{a.b}", "{a%20}", "{=x}", "日本", "a%20b", "{x:9999,y*}"],
+        ["{x:0}", "{x:10000}", "{a..b}", "{.}", "'", "%"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMAT_PATTERNS)
+def test_d4_a_format_is_what_its_specification_says(name: str) -> None:
+    more = MORE.get(name, ([], []))
+    for texts, extra, is_valid in zip(SAMPLES[name], more, (True, False), strict=True):
+        for text in (*texts, *extra):
+            assert bool(re.search(FORMAT_PATTERNS[name], text)) == is_valid, text
+            if name in FORMATS and text.isascii() and "[" not in text:
+                assert FORMATS[name](text) == is_valid
+
+
+def test_d4_ipv6_is_what_the_specification_says() -> None:
+    for texts, is_valid in zip(SAMPLES["ipv6"], (True, False), strict=True):
+        for text in texts:
+            assert bool(re.fullmatch(IPV6, text)) == is_valid, text
+
+
+@pytest.mark.parametrize("name", FORMAT_PATTERNS)
+@pytest.mark.parametrize("backend", ["guidance", "xgrammar"])
+def test_d4_an_engine_that_does_not_know_a_format_enforces_its_pattern(backend: str, name: str) -> None:
+    vocabulary = load_vocabulary("byte")
+    compiled = load_backend(backend, vocabulary).compile_grammar(
+        GrammarSpec.json_schema({"type": "string", "format": name})
+    )
+    for texts, is_valid in zip(SAMPLES[name], (True, False), strict=True):
+        for text in texts:
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+            grammar = compiled.new_grammar()
+            accepted = grammar.accept_tokens("r", vocabulary.encode(f'"{escaped}"')) and grammar.is_accepting()
+            assert accepted == is_valid, text
