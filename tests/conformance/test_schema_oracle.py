@@ -110,7 +110,13 @@ def test_the_draft_that_a_schema_names_is_the_one_that_counts() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "text"),
-    [({}, '{"a":1,"a":2}'), ({"$ref": "#/nowhere"}, "1"), ({"$ref": "#"}, "1"), ({"pattern": "("}, '"a"')],
+    [
+        ({}, '{"a":1,"a":2}'),
+        ({"$ref": "#/nowhere"}, "1"),
+        ({"$ref": "#"}, "1"),
+        ({"pattern": "("}, '"a"'),
+        ({"anyOf": [{"$ref": "#"}, {"not": {"type": ["null"]}}]}, "1"),
+    ],
 )
 def test_what_has_no_truth_is_not_judged(schema: Any, text: str) -> None:
     with pytest.raises(Uncovered):
