@@ -17,7 +17,7 @@ from grammar_backends.selection.languages import common, exactly, pattern_of
 from grammar_backends.selection.patterns import searched
 from grammar_backends.selection.schema import FRACTION, INT, TYPE_BITS, declared
 
-__all__ = ["both", "conjoin", "dead", "names_of", "rests_on", "size_of"]
+__all__ = ["annotating", "asserting", "bare", "both", "conjoin", "dead", "names_of", "rests_on", "size_of"]
 
 Schema = Mapping[str, JSON]
 
@@ -70,6 +70,21 @@ def size_of(schema: JSON) -> int:
 def rests_on(schema: Schema) -> list[str]:
     """The assertions in a schema."""
     return [keyword for keyword in schema if keyword in ASSERTIONS]
+
+
+def asserting(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A schema with its assertions only."""
+    return {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS}
+
+
+def annotating(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A schema with what asserts nothing only."""
+    return {keyword: value for keyword, value in schema.items() if keyword not in ASSERTIONS}
+
+
+def bare(schema: JSON) -> JSON:
+    """`asserting` of an object; a boolean is itself."""
+    return asserting(schema) if isinstance(schema, dict) else schema
 
 
 def conjoin(one: JSON, other: JSON, legacy: bool) -> JSON:

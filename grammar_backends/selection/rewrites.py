@@ -9,36 +9,21 @@ is found any more. Where that does not come about, the schema stays as it is, wi
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grammar_backends.contract.formats import FORMAT_PATTERNS
 from grammar_backends.contract.spec import JSON, GrammarOptions
 from grammar_backends.errors import SpecError
+from grammar_backends.selection import string_rules
 from grammar_backends.selection.complement import Alternatives, Complement, product, union
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
 from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
-from grammar_backends.selection.languages import (
-    NOTHING,
-    Language,
-    but,
-    common,
-    exactly,
-    keywords_of,
-    language_of,
-    looks_ahead,
-    pattern_of,
-    strings_of,
-    texts,
-    work_on,
-)
-from grammar_backends.selection.merging import both, conjoin, dead, names_of, rests_on, size_of
+from grammar_backends.selection.merging import annotating, asserting, bare, conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
-from grammar_backends.selection.schema import ANY, ARRAY, INT, OBJECT, STRING, SchemaWalk, Site, declared, kind_of, walk
+from grammar_backends.selection.schema import ANY, ARRAY, INT, SchemaWalk, Site, declared, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
 
@@ -51,8 +36,6 @@ MAX_FINDINGS = 32
 """Sites with findings: more are a schema that is not for this engine."""
 MAX_WORK = 30_000
 """Steps of comparing and evaluating in one round; see `Comparison`."""
-MAX_PARTS = 8
-"""Combinations of overlapping patterns of names."""
 MAX_COPIED = 400
 """Values in the schemas that one rewrite writes out in full."""
 
@@ -184,6 +167,12 @@ class Round:
         inside = [pointer for pointer in self.targets if pointer.startswith(f"{site.pointer}/")]
         return all(_is_kept(site.schema, schema, pointer[len(site.pointer) + 1 :].split("/")) for pointer in inside)
 
+    def written_out(self, site: Site) -> JSON:
+        """What a site refers to, where it is a reference and nothing else."""
+        if site.target is None or site in self.sites.recursive or len(asserting(site.schema)) > 1:
+            return bare(site.schema)
+        return bare(site.target.schema)
+
     # -- what rules write ---------------------------------------------------------------------------------
 
     def replace(self, view: View, gone: Sequence[str], alternatives: Alternatives) -> JSON:
@@ -192,10 +181,10 @@ class Round:
             return None
         rest = {keyword: value for keyword, value in view.schema.items() if keyword not in gone}
         alternatives = [schema for schema in alternatives if not dead(conjoin(_typed(rest), schema, self.legacy))]
-        whole = product([_asserting(rest)], alternatives, self.legacy)
+        whole = product([asserting(rest)], alternatives, self.legacy)
         if whole is not None and not any(map(_is_merged, whole)) and (len(whole) == 1 or size_of(whole) <= MAX_COPIED):
             schema = union(whole)
-            merged = schema if schema is False else {**_annotations(rest), **(schema if schema is not True else {})}
+            merged = schema if schema is False else {**annotating(rest), **(schema if schema is not True else {})}
             if self.keeps_targets(view.site, merged):
                 return merged
         return _beside(rest, union(alternatives))
@@ -216,14 +205,6 @@ def _is_merged(schema: JSON) -> bool:
 
 def _typed(schema: Mapping[str, JSON]) -> dict[str, JSON]:
     return {"type": schema["type"]} if "type" in schema else {}
-
-
-def _asserting(schema: Mapping[str, JSON]) -> dict[str, JSON]:
-    return {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS}
-
-
-def _annotations(schema: Mapping[str, JSON]) -> dict[str, JSON]:
-    return {keyword: value for keyword, value in schema.items() if keyword not in ASSERTIONS}
 
 
 def _enclosing(view: View, sites: SchemaWalk) -> Iterator[View]:
@@ -311,7 +292,7 @@ def _filter_members(round_: Round, view: View) -> JSON:
     if None in verdicts or not members:
         return None
     valid = [member for member, verdict in zip(members, verdicts, strict=True) if verdict]
-    return {**_annotations(view.schema), "enum": valid} if valid else False
+    return {**annotating(view.schema), "enum": valid} if valid else False
 
 
 _LISTS = ("enum", "const")
@@ -383,7 +364,7 @@ def _one_of(round_: Round, view: View) -> JSON:
     within = view.comparison.possible(view.site)
     once = twice = 0
     for branch in branches:
-        whole = _kinds_taken_whole(_written_out(round_, branch))
+        whole = _kinds_taken_whole(round_.written_out(branch))
         once, twice = once | whole, twice | once & whole
     names = names_of(within & ~twice)
     if within & twice and names is not None:
@@ -416,42 +397,31 @@ def _flatten(round_: Round, view: View) -> JSON:
     """Combinators and what stands beside them, merged into one schema or one list of alternatives."""
     gone = [keyword for keyword in ("$ref", "allOf", "anyOf", "oneOf") if keyword in view.schema]
     rest = {keyword: value for keyword, value in view.schema.items() if keyword not in gone}
-    whole: Alternatives = [_asserting(rest)]
+    whole: Alternatives = [asserting(rest)]
     for keyword in gone:
         whole = product(whole, _branches_of(round_, view, keyword), round_.legacy)
     if not gone or whole is None or any(map(_is_merged, whole)) or size_of(whole) > MAX_COPIED:
         return None
     schema = union(whole)
     if isinstance(schema, bool):
-        return _annotations(rest) if schema else False
-    written = {**_annotations(rest), **schema}
+        return annotating(rest) if schema else False
+    written = {**annotating(rest), **schema}
     return written if written != view.schema else None
 
 
 def _branches_of(round_: Round, view: View, keyword: str) -> Alternatives:
     site = view.site
     if keyword == "$ref":
-        return None if site.target is None or site in round_.sites.recursive else [_bare(site.target.schema)]
+        return None if site.target is None or site in round_.sites.recursive else [bare(site.target.schema)]
     if keyword == "oneOf" and view.comparison.exclusive(site) is not None:
         return None
-    branches = [_written_out(round_, branch) for branch in site.group(keyword)]
+    branches = [round_.written_out(branch) for branch in site.group(keyword)]
     if keyword != "allOf":
         return branches
     whole: Alternatives = [{}]
     for branch in branches:
         whole = product(whole, [branch], round_.legacy)
     return whole
-
-
-def _written_out(round_: Round, site: Site) -> JSON:
-    """What a site refers to, where it is a reference and nothing else."""
-    if site.target is None or site in round_.sites.recursive or len(_asserting(site.schema)) > 1:
-        return _bare(site.schema)
-    return _bare(site.target.schema)
-
-
-def _bare(schema: JSON) -> JSON:
-    return _asserting(schema) if isinstance(schema, dict) else schema
 
 
 def _split_types(round_: Round, view: View) -> JSON:
@@ -470,7 +440,7 @@ def _split_types(round_: Round, view: View) -> JSON:
         alternatives.append({"type": name, **{key: schema[key] for key in schema if GROUPS.get(key) == name}})
     if rest:
         alternatives.append({"type": names_of(rest)})
-    return {**_annotations(schema), "anyOf": alternatives}
+    return {**annotating(schema), "anyOf": alternatives}
 
 
 def _list_required(round_: Round, view: View) -> JSON:
@@ -531,94 +501,6 @@ def _numeric_bounds(round_: Round, view: View) -> JSON:
     return written if written != view.schema else None
 
 
-def _name_patterns(round_: Round, view: View) -> JSON:
-    """`propertyNames`: the names as a pattern of `patternProperties`, and no others."""
-    schema, names = view.schema, view.site.children["propertyNames", None]
-    if "unevaluatedProperties" in schema or view.bits & OBJECT == 0:
-        return None
-    written = {keyword: value for keyword, value in schema.items() if keyword != "propertyNames"}
-    verdicts = {name: round_.evaluation.admits(names, name) for name in schema.get("properties", ())}
-    if None in verdicts.values():
-        return None
-    if verdicts:
-        written["properties"] = {
-            name: below if verdicts[name] else False for name, below in schema["properties"].items()
-        }
-    if schema.get("patternProperties"):
-        return _narrowed_patterns(round_, view, _written_out(round_, names), written)
-    rest = schema.get("additionalProperties", {})
-    if rest is not False:
-        found = _names_as_patterns(_written_out(round_, names))
-        if found is None:
-            return None
-        members, patterns = found
-        for name in members:
-            written.setdefault("properties", {})
-            if name not in verdicts:
-                written["properties"] = {**written["properties"], name: rest}
-        if patterns:
-            written["patternProperties"] = dict.fromkeys(patterns, rest)
-            if verdicts and rest not in (True, {}):
-                return None
-        written["additionalProperties"] = False
-    return written
-
-
-def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str, JSON]) -> JSON:
-    """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
-    if not round_.comparison.spend(work_on(json.dumps(names), *view.schema["patternProperties"])):
-        return None
-    allowed = strings_of(names, wide=False)
-    languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}
-    if allowed is None or None in languages.values():
-        return None
-    known = [language for language in languages.values() if language is not None]
-    parts = [(common([allowed, language]), pattern) for language, pattern in zip(known, languages, strict=True)]
-    found: dict[str, JSON] = {}
-    for language, schema in [
-        *((language, view.schema["patternProperties"][pattern]) for language, pattern in parts),
-        *_additional_names(view, allowed, known),
-    ]:
-        pattern = pattern_of(language) if language is not None and not language.is_empty else None
-        if language is None or (pattern is None and not language.is_empty):
-            return None
-        if pattern is not None:
-            found[pattern] = both(found[pattern], schema, round_.legacy) if pattern in found else schema
-    return {**written, "patternProperties": found, "additionalProperties": False}
-
-
-def _additional_names(
-    view: View, allowed: Language, matched: Sequence[Language]
-) -> Iterator[tuple[Language | None, JSON]]:
-    """The names of additional properties, with what they hold; nothing where they hold nothing."""
-    schema = view.schema.get("additionalProperties", True)
-    if schema is not False:
-        listed = texts(view.schema.get("properties", ()))
-        yield None if listed is None else but(allowed, [listed, *matched]), schema
-
-
-def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
-    """Names in full, and patterns, that together are what a schema of names allows."""
-    if isinstance(schema, bool):
-        return None if schema else ([], [])
-    asserting = {key: value for key, value in schema.items() if key in ASSERTIONS}
-    if asserting.get("type") == "string":
-        del asserting["type"]
-    if asserting.keys() <= {"minLength", "maxLength"} and asserting:
-        least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
-        return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
-    if asserting.keys() == {"pattern"} and not looks_ahead(asserting["pattern"]):
-        return [], [asserting["pattern"]]
-    for keyword in _LISTS:
-        if asserting.keys() == {keyword}:
-            return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []
-    language = strings_of(schema, wide=False)
-    if language is None or language.is_empty:
-        return None if language is None else ([], [])
-    pattern = pattern_of(language)
-    return None if pattern is None else ([], [pattern])
-
-
 def _contains(round_: Round, view: View) -> JSON:
     """`contains` where it asks for any item, or for none that matches."""
     if not view.bits & ARRAY or "contains" not in view.schema or "unevaluatedItems" in view.schema:
@@ -649,83 +531,6 @@ def _unevaluated(round_: Round, view: View) -> JSON:
     if items is not None:
         written.setdefault("additionalItems" if isinstance(written.get("items"), list) else "items", items)
     return written
-
-
-def _format(round_: Round, view: View) -> JSON:
-    """A format that a pattern can say."""
-    pattern = FORMAT_PATTERNS.get(view.schema["format"])
-    if pattern is None:
-        return None
-    rest = {keyword: value for keyword, value in view.schema.items() if keyword != "format"}
-    return both(rest, {"pattern": pattern}, round_.legacy)
-
-
-def _strings(round_: Round, view: View) -> JSON:
-    """All that is said of a string, in one pattern."""
-    if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
-        return None
-    schema = _dereferenced(round_, view.site)
-    if not round_.comparison.spend(work_on(json.dumps(schema))):
-        return None
-    if strings_of(schema, wide=False) == NOTHING:
-        return False
-    keywords = keywords_of(schema)
-    return None if keywords is None else {**_annotations(view.schema), "type": "string", **keywords}
-
-
-def _dereferenced(round_: Round, site: Site) -> JSON:
-    """A site's schema with what its reference leads to beside it."""
-    if site.target is None or site in round_.sites.recursive:
-        return site.schema
-    rest = {keyword: value for keyword, value in site.schema.items() if keyword != "$ref"}
-    return {"type": "string", "allOf": [rest, _bare(site.target.schema)]}
-
-
-def _patterns_apart(round_: Round, view: View) -> JSON:
-    """`patternProperties` of which several may match one name: each combination of them as one pattern."""
-    patterns = view.schema["patternProperties"]
-    if not round_.comparison.spend(work_on(*patterns) * len(patterns)):
-        return None
-    parts: list[tuple[Language, JSON]] = []
-    is_apart = True
-    for pattern, schema in patterns.items():
-        language = exactly(pattern)
-        if language is None or len(parts) > MAX_PARTS:
-            return None
-        inside = [(common([part, language]), both(known, schema, round_.legacy)) for part, known in parts]
-        outside = [(but(part, [language]), known) for part, known in parts]
-        alone = (but(language, [part for part, _ in parts]), schema)
-        is_apart = is_apart and all(part == NOTHING for part, _ in inside)
-        if None in (part for part, _ in (*inside, *outside, alone)):
-            return None
-        parts = [(part, schema) for part, schema in (*outside, *inside, alone) if part and not part.is_empty]
-    written = {pattern_of(part): schema for part, schema in parts}
-    return None if is_apart or None in written else {**view.schema, "patternProperties": written}
-
-
-def _look_ahead(round_: Round, view: View) -> JSON:
-    """Patterns with look-ahead: others that match the same."""
-    if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
-        return None
-    written: JSON = dict(view.schema)
-    if "pattern" in view.schema and looks_ahead(view.schema["pattern"]):
-        keywords = keywords_of({"pattern": written.pop("pattern")})
-        written = None if keywords is None else conjoin(written, keywords, round_.legacy)
-    if written is not None and "patternProperties" in view.schema:
-        is_closed = view.schema.get("additionalProperties") is False
-        patterns = {
-            _without_looks(pattern, exact=not is_closed) if looks_ahead(pattern) else pattern: schema
-            for pattern, schema in view.schema["patternProperties"].items()
-        }
-        is_known = None not in patterns and len(patterns) == len(view.schema["patternProperties"])
-        written = {**written, "patternProperties": patterns} if is_known else None
-    return written if written != view.schema else None
-
-
-def _without_looks(pattern: str, exact: bool = False) -> str | None:
-    """A pattern without look-ahead; None where there is none, or with `exact` where not every dialect agrees on it."""
-    language = exactly(pattern) if exact else language_of(pattern, wide=False)
-    return None if language is None or language.is_empty else pattern_of(language)
 
 
 def _boolean_root(round_: Round, view: View) -> JSON:
@@ -759,16 +564,18 @@ RULES: Sequence[Rule] = (
     _rule("drop", None, _drop, "left out where it says nothing"),
     _rule("whole-numbers", _COUNTS | _BOUNDS, _whole_numbers, "whole numbers"),
     _rule("numeric-bounds", _EXCLUSIVE, _numeric_bounds, "the bound itself, as in later drafts"),
-    _rule("format", ("format",), _format, "a pattern"),
-    _rule("strings", None, _strings, "one pattern"),
-    _rule("look-ahead", ("pattern", "patternProperties"), _look_ahead, "the same without look-ahead"),
-    _rule("patterns", ("patternProperties",), _patterns_apart, "patterns of which one at most matches a name"),
+    _rule("format", ("format",), string_rules.format_pattern, "a pattern"),
+    _rule("strings", None, string_rules.strings, "one pattern"),
+    _rule("look-ahead", ("pattern", "patternProperties"), string_rules.look_ahead, "the same without look-ahead"),
+    _rule(
+        "patterns", ("patternProperties",), string_rules.patterns_apart, "patterns of which one at most matches a name"
+    ),
     _rule("not", ("not",), _not, "what is left, as alternatives"),
     _rule("if", ("else", "if", "then"), _if, "the condition and then, or its complement and else"),
     _rule("dependencies", _DEPENDENT, _dependencies, "the property is absent, or what it needs is present"),
     _rule("one-of", ("oneOf",), _one_of, "anyOf, of branches that exclude one another"),
     _rule("contains", ("contains", "maxContains", "minContains"), _contains, "counts, or items"),
-    _rule("property-names", ("propertyNames",), _name_patterns, "patternProperties, and no others"),
+    _rule("property-names", ("propertyNames",), string_rules.name_patterns, "patternProperties, and no others"),
     _rule("unevaluated", _UNEVALUATED, _unevaluated, "additional properties or items"),
     _rule("merge", None, _flatten, "merged with what stands beside it"),
     _rule("types", None, _split_types, "one alternative for each type"),

@@ -1,0 +1,205 @@
+"""Rewrites of what a schema says about strings and about names of properties, by way of languages (see there).
+
+Each rule is given a round of rewriting and a place, as those in `grammar_backends.selection.rewrites` are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from grammar_backends.contract.formats import FORMAT_PATTERNS
+from grammar_backends.contract.spec import JSON
+from grammar_backends.selection.disjoint import members_of
+from grammar_backends.selection.keywords import ASSERTIONS
+from grammar_backends.selection.languages import (
+    NOTHING,
+    Language,
+    but,
+    common,
+    exactly,
+    keywords_of,
+    language_of,
+    looks_ahead,
+    pattern_of,
+    strings_of,
+    texts,
+    work_on,
+)
+from grammar_backends.selection.merging import annotating, bare, both, conjoin
+from grammar_backends.selection.schema import OBJECT, STRING, Site, kind_of
+from grammar_backends.selection.view import View
+
+if TYPE_CHECKING:
+    from grammar_backends.selection.rewrites import Round
+
+__all__ = ["format_pattern", "look_ahead", "name_patterns", "patterns_apart", "strings"]
+
+MAX_PARTS = 8
+"""Combinations of overlapping patterns of names."""
+
+
+def format_pattern(round_: Round, view: View) -> JSON:
+    """A format that a pattern can say."""
+    pattern = FORMAT_PATTERNS.get(view.schema["format"])
+    if pattern is None:
+        return None
+    rest = {keyword: value for keyword, value in view.schema.items() if keyword != "format"}
+    return both(rest, {"pattern": pattern}, round_.legacy)
+
+
+def strings(round_: Round, view: View) -> JSON:
+    """All that is said of a string, in one pattern."""
+    if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
+        return None
+    schema = _dereferenced(round_, view.site)
+    if not round_.comparison.spend(work_on(json.dumps(schema))):
+        return None
+    if strings_of(schema, wide=False) == NOTHING:
+        return False
+    keywords = keywords_of(schema)
+    return None if keywords is None else {**annotating(view.schema), "type": "string", **keywords}
+
+
+def _dereferenced(round_: Round, site: Site) -> JSON:
+    """A site's schema with what its reference leads to beside it."""
+    if site.target is None or site in round_.sites.recursive:
+        return site.schema
+    rest = {keyword: value for keyword, value in site.schema.items() if keyword != "$ref"}
+    return {"type": "string", "allOf": [rest, bare(site.target.schema)]}
+
+
+def look_ahead(round_: Round, view: View) -> JSON:
+    """Patterns with look-ahead: others that match the same."""
+    if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
+        return None
+    written: JSON = dict(view.schema)
+    if "pattern" in view.schema and looks_ahead(view.schema["pattern"]):
+        keywords = keywords_of({"pattern": written.pop("pattern")})
+        written = None if keywords is None else conjoin(written, keywords, round_.legacy)
+    if written is not None and "patternProperties" in view.schema:
+        is_closed = view.schema.get("additionalProperties") is False
+        patterns = {
+            _without_looks(pattern, exact=not is_closed) if looks_ahead(pattern) else pattern: schema
+            for pattern, schema in view.schema["patternProperties"].items()
+        }
+        is_known = None not in patterns and len(patterns) == len(view.schema["patternProperties"])
+        written = {**written, "patternProperties": patterns} if is_known else None
+    return written if written != view.schema else None
+
+
+def _without_looks(pattern: str, exact: bool = False) -> str | None:
+    """A pattern without look-ahead; None where there is none, or with `exact` where not every dialect agrees on it."""
+    language = exactly(pattern) if exact else language_of(pattern, wide=False)
+    return None if language is None or language.is_empty else pattern_of(language)
+
+
+def patterns_apart(round_: Round, view: View) -> JSON:
+    """`patternProperties` of which several may match one name: each combination of them as one pattern."""
+    patterns = view.schema["patternProperties"]
+    if not round_.comparison.spend(work_on(*patterns) * len(patterns)):
+        return None
+    parts: list[tuple[Language, JSON]] = []
+    is_apart = True
+    for pattern, schema in patterns.items():
+        language = exactly(pattern)
+        if language is None or len(parts) > MAX_PARTS:
+            return None
+        inside = [(common([part, language]), both(known, schema, round_.legacy)) for part, known in parts]
+        outside = [(but(part, [language]), known) for part, known in parts]
+        alone = (but(language, [part for part, _ in parts]), schema)
+        is_apart = is_apart and all(part == NOTHING for part, _ in inside)
+        if None in (part for part, _ in (*inside, *outside, alone)):
+            return None
+        parts = [(part, schema) for part, schema in (*outside, *inside, alone) if part and not part.is_empty]
+    written = {pattern_of(part): schema for part, schema in parts}
+    return None if is_apart or None in written else {**view.schema, "patternProperties": written}
+
+
+def name_patterns(round_: Round, view: View) -> JSON:
+    """`propertyNames`: the names as a pattern of `patternProperties`, and no others."""
+    schema, names = view.schema, view.site.children["propertyNames", None]
+    if "unevaluatedProperties" in schema or view.bits & OBJECT == 0:
+        return None
+    written = {keyword: value for keyword, value in schema.items() if keyword != "propertyNames"}
+    verdicts = {name: round_.evaluation.admits(names, name) for name in schema.get("properties", ())}
+    if None in verdicts.values():
+        return None
+    if verdicts:
+        written["properties"] = {
+            name: below if verdicts[name] else False for name, below in schema["properties"].items()
+        }
+    if schema.get("patternProperties"):
+        return _narrowed_patterns(round_, view, round_.written_out(names), written)
+    rest = schema.get("additionalProperties", {})
+    if rest is not False:
+        found = _names_as_patterns(round_.written_out(names))
+        if found is None:
+            return None
+        members, patterns = found
+        for name in members:
+            written.setdefault("properties", {})
+            if name not in verdicts:
+                written["properties"] = {**written["properties"], name: rest}
+        if patterns:
+            written["patternProperties"] = dict.fromkeys(patterns, rest)
+            if verdicts and rest not in (True, {}):
+                return None
+        written["additionalProperties"] = False
+    return written
+
+
+def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str, JSON]) -> JSON:
+    """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
+    if not round_.comparison.spend(work_on(json.dumps(names), *view.schema["patternProperties"])):
+        return None
+    allowed = strings_of(names, wide=False)
+    languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}
+    if allowed is None or None in languages.values():
+        return None
+    known = [language for language in languages.values() if language is not None]
+    parts = [(common([allowed, language]), pattern) for language, pattern in zip(known, languages, strict=True)]
+    found: dict[str, JSON] = {}
+    for language, schema in [
+        *((language, view.schema["patternProperties"][pattern]) for language, pattern in parts),
+        *_additional_names(view, allowed, known),
+    ]:
+        pattern = pattern_of(language) if language is not None and not language.is_empty else None
+        if language is None or (pattern is None and not language.is_empty):
+            return None
+        if pattern is not None:
+            found[pattern] = both(found[pattern], schema, round_.legacy) if pattern in found else schema
+    return {**written, "patternProperties": found, "additionalProperties": False}
+
+
+def _additional_names(
+    view: View, allowed: Language, matched: Sequence[Language]
+) -> Iterator[tuple[Language | None, JSON]]:
+    """The names of additional properties, with what they hold; nothing where they hold nothing."""
+    schema = view.schema.get("additionalProperties", True)
+    if schema is not False:
+        listed = texts(view.schema.get("properties", ()))
+        yield None if listed is None else but(allowed, [listed, *matched]), schema
+
+
+def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
+    """Names in full, and patterns, that together are what a schema of names allows."""
+    if isinstance(schema, bool):
+        return None if schema else ([], [])
+    asserting = {key: value for key, value in schema.items() if key in ASSERTIONS}
+    if asserting.get("type") == "string":
+        del asserting["type"]
+    if asserting.keys() <= {"minLength", "maxLength"} and asserting:
+        least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
+        return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
+    if asserting.keys() == {"pattern"} and not looks_ahead(asserting["pattern"]):
+        return [], [asserting["pattern"]]
+    for keyword in ("enum", "const"):
+        if asserting.keys() == {keyword}:
+            return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []
+    language = strings_of(schema, wide=False)
+    if language is None or language.is_empty:
+        return None if language is None else ([], [])
+    pattern = pattern_of(language)
+    return None if pattern is None else ([], [pattern])
