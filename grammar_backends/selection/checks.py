@@ -17,6 +17,8 @@ Each is written once here for every engine. A table names those that apply to it
                                that are open or empty
     counted-properties         minProperties or maxProperties beside
                                optional properties
+    crossed-counts             more items, characters or properties at
+                               least than at most
     depth                      nesting                                      most: levels that are read
     enum-containers            objects and arrays in enum and const, but
                                for compact white space
@@ -24,7 +26,6 @@ Each is written once here for every engine. A table names those that apply to it
     enum-numbers               fractions in enum and const
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
-    item-counts                more items at least than at most
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
     number-bounds              a whole number that is excluded, beside a
@@ -361,11 +362,12 @@ def _list_items(view: View, settings: Settings) -> Iterator[Finding]:
         yield view.finding("items", "a list in items is refused", "Use prefixItems")
 
 
-def _item_counts(view: View, settings: Settings) -> Iterator[Finding]:
-    """`minItems` above `maxItems`, which no array satisfies, and which an engine takes for the empty one."""
-    least, most = view.number("minItems"), view.number("maxItems")
-    if view.bits & ARRAY and least is not None and most is not None and least > most:
-        yield view.finding("minItems", "minItems is not enforced above maxItems")
+def _crossed_counts(view: View, settings: Settings) -> Iterator[Finding]:
+    """`minItems` above `maxItems` and its like, which no value satisfies, and an engine takes for the empty one."""
+    for kind, unit in ((ARRAY, "Items"), (STRING, "Length"), (OBJECT, "Properties")):
+        least, most = view.number(f"min{unit}"), view.number(f"max{unit}")
+        if view.bits & kind and least is not None and most is not None and least > most:
+            yield view.finding(f"min{unit}", f"min{unit} is not enforced above max{unit}")
 
 
 def _prefix_items(view: View, settings: Settings) -> Iterator[Finding]:
@@ -512,6 +514,7 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "boolean-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _boolean_bounds),
     "closed": (("",), _closed),
     "closed-shapes": (("",), _closed_shapes),
+    "crossed-counts": (("minItems", "minLength", "minProperties"), _crossed_counts),
     "counted-properties": (("maxProperties", "minProperties"), _counted_properties),
     "depth": (("",), _depth),
     "enum-containers": (("const", "enum"), _enum_containers),
@@ -520,7 +523,6 @@ CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
     "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
     "false-schema": (("",), _false_schema),
     "bounds": (_BOUNDS, _bounds),
-    "item-counts": (("minItems",), _item_counts),
     "keywords-beside": (("",), _beside),
     "list-items": (("items",), _list_items),
     "number-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),

@@ -1,7 +1,8 @@
 """Keywords that a schema's draft does not know, where it matters that they assert nothing.
 
 Engines enforce them all the same. That refuses too much at most, except where a subschema decides by what it does not
-match: what `not`, `if` or `oneOf` holds would then let values pass that the draft refuses.
+match: what `not`, `if` or `oneOf` holds would then let values pass that the draft refuses. And some keywords take away
+from what others say: `prefixItems` from `items`, `minContains: 0` from `contains`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ _FIRST: Mapping[str, int] = {
 _LAST: Mapping[str, int] = {"dependencies": 7}
 """The last draft that has a keyword."""
 
+_LOOSENING: Mapping[str, frozenset[str]] = {
+    "minContains": frozenset(("contains",)),
+    "prefixItems": frozenset(("additionalItems", "items", "unevaluatedItems")),
+}
+"""Keywords beside which others say less."""
+
 _DECIDING = ("contains", "if", "not", "oneOf")
 
 
@@ -36,13 +43,29 @@ def check_drafts(sites: SchemaWalk) -> None:
     """
     for site in _deciding(sites):
         for keyword in site.schema if isinstance(site.schema, dict) else ():
-            if not _FIRST.get(keyword, 0) <= sites.draft <= _LAST.get(keyword, sites.draft):
-                raise SpecError(
-                    f"json_schema: {keyword} is no keyword of the schema's draft, below not, if, oneOf or contains",
-                    pointer=f"{site.pointer}/{keyword}",
-                    keyword=keyword,
-                    hint="Name the draft in $schema that is meant",
-                )
+            if not _is_known(keyword, sites.draft):
+                raise _unknown(site, keyword, "below not, if, oneOf or contains")
+    loosening = [(keyword, others) for keyword, others in _LOOSENING.items() if not _is_known(keyword, sites.draft)]
+    for site in sites if loosening else ():
+        for keyword, others in loosening:
+            beside = (
+                others.intersection(site.schema) if isinstance(site.schema, dict) and keyword in site.schema else ()
+            )
+            if beside:
+                raise _unknown(site, keyword, f"beside {min(beside)}")
+
+
+def _is_known(keyword: str, draft: int) -> bool:
+    return _FIRST.get(keyword, 0) <= draft <= _LAST.get(keyword, draft)
+
+
+def _unknown(site: Site, keyword: str, place: str) -> SpecError:
+    return SpecError(
+        f"json_schema: {keyword} is no keyword of the schema's draft, {place}",
+        pointer=f"{site.pointer}/{keyword}",
+        keyword=keyword,
+        hint="Name the draft in $schema that is meant",
+    )
 
 
 def _deciding(sites: SchemaWalk) -> Iterator[Site]:

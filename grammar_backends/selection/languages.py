@@ -281,6 +281,8 @@ def _strings(schema: JSON, wide: bool) -> Language:
         return NOTHING
     found = [EVERYTHING]
     least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if most is not None and most < least:
+        return NOTHING
     if least or most is not None:
         found.append(_language(repetition(CharacterSet(_ANY), int(least), None if most is None else int(most))))
     for keyword in schema:

@@ -618,6 +618,26 @@ FOREIGN = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"type": "array", "items": False, "prefixItems": [{}]}, "prefixItems"),
+        ({"additionalItems": False, "prefixItems": [{}]}, "prefixItems"),
+        ({"type": "array", "contains": {"type": "integer"}, "minContains": 0}, "minContains"),
+    ],
+)
+def test_c2_a_keyword_that_the_draft_lacks_is_refused_where_others_say_less_beside_it(
+    schema: dict[str, Any], keyword: str
+) -> None:
+    for held in (schema, {"properties": {"a": schema}}):
+        error = refusal(lambda held=held: GrammarSpec.json_schema({"$schema": DRAFT_7, **held}))  # type: ignore[misc]
+        assert error.keyword == keyword
+        assert str(error.pointer).endswith(f"/{keyword}")
+    validate_spec(GrammarSpec.json_schema(schema))
+    alone = {"$schema": DRAFT_7, keyword: schema[keyword]}
+    validate_spec(GrammarSpec.json_schema(alone))
+
+
 @pytest.mark.parametrize(("dialect", "schema"), FOREIGN)
 def test_c2_a_keyword_that_the_draft_lacks_is_refused_where_its_failing_would_make_a_value_valid(
     dialect: dict[str, Any], schema: dict[str, Any]

@@ -166,6 +166,7 @@ def test_c3_what_a_pattern_does_not_match_is_what_no_dialect_matches() -> None:
         (False, set()),
         ({"type": "integer"}, set()),
         ({"minLength": 2, "maxLength": 3.0}, {text for text in SHORT if 2 <= len(text) <= 3}),
+        ({"minLength": 3, "maxLength": 1}, set()),
         ({"minLength": 4}, {text for text in SHORT if len(text) == 4}),
         ({"enum": ["a", "b1", 3], "minimum": 9}, {"a", "b1"}),
         ({"not": {"const": "a"}, "maxLength": 1}, {"", "b", "1", " "}),

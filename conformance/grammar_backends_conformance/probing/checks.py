@@ -62,7 +62,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "below": [{"below": 2**64}, {"bits": 64}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
-    "item-counts": {"": [{}]},
+    "crossed-counts": {"": [{}]},
     "list-items": {"": [{}]},
     "number-bounds": {"": [{}]},
     "oneof-disjoint": {"": [{}]},
@@ -497,6 +497,12 @@ def _object_checks() -> Iterator[Probe]:
 
 
 _NO_COUNTS = ((1, 0), (2, 0), (2, 1), (3, 1))
+_COUNTED: Sequence[tuple[str, dict[str, Any], Sequence[Any]]] = (
+    ("Items", {"type": "array", "items": INTEGER}, [[1] * count for count in range(4)]),
+    ("Length", {"type": "string"}, ["a" * count for count in range(4)]),
+    ("Properties", {"type": "object"}, [dict.fromkeys("abc"[:count], 1) for count in range(4)]),
+)
+"""What is counted: a schema, and values with 0 to 3."""
 
 
 def _array_checks() -> Iterator[Probe]:
@@ -508,10 +514,11 @@ def _array_checks() -> Iterator[Probe]:
         {"prefixItems": [True], "items": INTEGER},
     ]
     yield from about_schema("checks/prefix-items", [{"type": "array", **each} for each in prefixed], VALUES["array"])
-    # Such an array has no value, so that it has to be one that may be absent.
-    counts = [{"type": "array", "items": INTEGER, "minItems": least, "maxItems": most} for least, most in _NO_COUNTS]
-    lists = [{"type": "array", "items": schema} for schema in counts]
-    yield from about_schema("checks/item-counts", lists, [[], *([[1] * count] for count in range(4)), [1]])
+    # Such a schema has no value, so that it has to be one of something that may be absent.
+    for unit, schema, values in _COUNTED:
+        counts = [{**schema, f"min{unit}": least, f"max{unit}": most} for least, most in _NO_COUNTS]
+        lists = [{"type": "array", "items": each} for each in counts]
+        yield from about_schema(f"checks/crossed-counts#{unit}", lists, [[], *([value] for value in values), [None]])
     around: list[dict[str, Any]] = [
         {"allOf": [{"prefixItems": [INTEGER]}], "unevaluatedItems": False},
         {"contains": STRING, "unevaluatedItems": INTEGER},
