@@ -42,8 +42,9 @@ TWO = {
 }
 
 
-def test_a_percentile_is_a_measured_value() -> None:
-    assert percentiles([4.0, 1.0, 3.0, 2.0]) == {"p50": 2.0, "p90": 4.0, "p99": 4.0, "max": 4.0, "count": 4}
+def test_a_percentile_is_a_measured_value_and_the_mean_stands_beside_it() -> None:
+    figures = {"mean": 2.75, "p50": 2.0, "p90": 5.0, "p99": 5.0, "max": 5.0, "count": 4}
+    assert percentiles([5.0, 1.0, 3.0, 2.0]) == figures
     assert percentiles([float(value) for value in range(1, 101)])["p99"] == 99.0
     assert percentiles([]) == {"count": 0}
 
@@ -53,8 +54,8 @@ def test_times_are_compared_on_the_cases_that_every_backend_passes() -> None:
     assert summary.common == ["a"]
     assert summary.times["fill"]["fast"]["count"] == 2
     assert summary.ratios["first_mask"] == {
-        "fast": dict.fromkeys(("p50", "p90", "p99", "max"), 1.0),
-        "slow": dict.fromkeys(("p50", "p90", "p99", "max"), 2.0),
+        "fast": dict.fromkeys(("mean", "p50", "p90", "p99", "max"), 1.0),
+        "slow": dict.fromkeys(("mean", "p50", "p90", "p99", "max"), 2.0),
     }
     assert summary.outcomes["slow"] == {**dict.fromkeys(OUTCOMES, 0), "pass": 2, "timeout": 1}
     assert summary.wrong_accepts == {"fast": ["c"], "slow": []}

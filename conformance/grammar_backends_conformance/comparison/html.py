@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from grammar_backends_conformance.comparison.outcome import OUTCOMES, CaseResult
 from grammar_backends_conformance.comparison.results import RunResults
-from grammar_backends_conformance.comparison.statistics import METRICS, PERCENTILES, Metric, Summary, summarise
+from grammar_backends_conformance.comparison.statistics import METRICS, FIGURES, Metric, Summary, summarise
 from grammar_backends_conformance.comparison.tables import figure, times_caption
 from grammar_backends_conformance.reports.page import (
     environment_section,
@@ -81,10 +81,10 @@ def _metric(metric: Metric, summary: Summary) -> str:
     if not any("p50" in values for values in times.values()):
         return ""
     rows = [
-        [text(backend), *(_time_cell(values, ratios[backend], name) for name in PERCENTILES), str(values["count"])]
+        [text(backend), *(_time_cell(values, ratios[backend], name) for name in FIGURES), str(values["count"])]
         for backend, values in times.items()
     ]
-    percentiles = table(["Backend", *PERCENTILES, "Values"], rows, first_number=1)
+    percentiles = table(["Backend", *FIGURES, "Values"], rows, first_number=1)
     return f"<h3>{metric.title}, {metric.unit}</h3>{_chart(metric, times)}{percentiles}"
 
 
@@ -98,7 +98,7 @@ def _time_cell(times: Mapping[str, float], ratios: Mapping[str, float], name: st
 
 def _chart(metric: Metric, times: Mapping[str, Mapping[str, float]]) -> str:
     """A row for each backend: its percentiles on one logarithmic axis."""
-    values = [v[name] for v in times.values() for name in PERCENTILES if v.get(name, 0) > 0]
+    values = [v[name] for v in times.values() for name in FIGURES if v.get(name, 0) > 0]
     low = math.floor(math.log10(min(values, default=1)))
     high = max(low + 1, math.ceil(math.log10(max(values, default=10))))
     bottom = TOP + ROW * len(times)
@@ -109,7 +109,7 @@ def _chart(metric: Metric, times: Mapping[str, Mapping[str, float]]) -> str:
 
     grid = "".join(_tick(x(10.0**power), 10.0**power, bottom) for power in range(low, high + 1))
     rows = "".join(
-        _row(backend, [(name, v[name], x(v[name])) for name in PERCENTILES if name in v], TOP + ROW * (index + 0.5))
+        _row(backend, [(name, v[name], x(v[name])) for name in FIGURES if name in v], TOP + ROW * (index + 0.5))
         for index, (backend, v) in enumerate(times.items())
     )
     title = f"{metric.title} in {metric.unit}, logarithmic: p50 filled, then p90, p99 and the maximum"

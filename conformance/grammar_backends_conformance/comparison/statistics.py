@@ -11,9 +11,9 @@ from typing import Any
 
 from grammar_backends_conformance.comparison.outcome import OUTCOMES, CaseResult
 
-__all__ = ["METRICS", "PERCENTILES", "Metric", "Summary", "percentiles", "summarise"]
+__all__ = ["METRICS", "FIGURES", "Metric", "Summary", "percentiles", "summarise"]
 
-PERCENTILES = ("p50", "p90", "p99", "max")
+FIGURES = ("mean", "p50", "p90", "p99", "max")
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Summary:
         common: ids of the cases that every backend passes with a time taken: where times are compared. Backends that
             pass no case at all are left out.
         left_out: those backends.
-        times: by metric, by backend: the percentiles over the common cases, and "count", how many values.
-        ratios: by metric, by backend: each percentile over the best backend's.
+        times: by metric, by backend: the mean and percentiles over the common cases, and "count", how many values.
+        ratios: by metric, by backend: each of these over the best backend's.
         wrong_accepts: by backend: ids of the cases it accepts wrongly.
     """
 
@@ -81,7 +81,7 @@ def summarise(results: Mapping[str, Mapping[str, CaseResult]]) -> Summary:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50, p90, p99, max and count; only the count when there is nothing.
+    """mean, p50, p90, p99, max and count; only the count when there is nothing.
 
     A percentile is the smallest value with at least that share of all values at or below it: always a value that was
     measured.
@@ -91,7 +91,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
     ranks = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
     found = {name: ordered[max(0, -(-len(ordered) * rank // 100) - 1)] for name, rank in ranks.items()}
-    return {**found, "count": len(ordered)}
+    return {"mean": sum(ordered) / len(ordered), **found, "count": len(ordered)}
 
 
 def _count(results: Iterable[CaseResult]) -> dict[str, int]:
@@ -122,8 +122,8 @@ def _values(metric: Metric, by_id: Mapping[str, CaseResult], ids: Iterable[str])
 
 
 def _ratios(by_backend: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    best = {name: min((t[name] for t in by_backend.values() if name in t), default=0.0) for name in PERCENTILES}
+    best = {name: min((t[name] for t in by_backend.values() if name in t), default=0.0) for name in FIGURES}
     return {
-        backend: {name: round(times[name] / best[name], 2) for name in PERCENTILES if name in times and best[name]}
+        backend: {name: round(times[name] / best[name], 2) for name in FIGURES if name in times and best[name]}
         for backend, times in by_backend.items()
     }

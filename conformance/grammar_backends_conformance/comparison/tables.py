@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from grammar_backends.cli.support import Table
 from grammar_backends_conformance.comparison.outcome import OUTCOMES
 from grammar_backends_conformance.comparison.results import Comparison, RunResults
-from grammar_backends_conformance.comparison.statistics import METRICS, PERCENTILES, Metric, Summary, summarise
+from grammar_backends_conformance.comparison.statistics import METRICS, FIGURES, Metric, Summary, summarise
 
 __all__ = ["comparison_blocks", "figure", "run_blocks", "times_caption"]
 
@@ -70,13 +70,13 @@ def _times(metric: Metric, run: RunResults, summary: Summary) -> Table:
         [backend, *_cells(times, ratios[backend] if several else None)]
         for backend, times in summary.times[metric.key].items()
     ]
-    heads = [head for name in PERCENTILES for head in ([f">{name}", ">to best"] if several else [f">{name}"])]
+    heads = [head for name in FIGURES for head in ([f">{name}", ">to best"] if several else [f">{name}"])]
     return Table(f"{metric.title}, {metric.unit}, {times_caption(run, summary)}", ["Backend", *heads], rows, _STYLES)
 
 
 def _cells(times: Mapping[str, float], ratios: Mapping[str, float] | None) -> list[str]:
     cells = []
-    for name in PERCENTILES:
+    for name in FIGURES:
         cells.append(figure(times[name]) if name in times else "-")
         if ratios is not None:
             cells.append(f"{ratios[name]:.1f}×" if name in ratios else "")
