@@ -82,7 +82,7 @@ def asserts_nothing(view: View, keyword: str) -> bool:
         return True
     value = schema[keyword]
     empty = _NOTHING.get(keyword)
-    if type(value) is type(empty) and value == empty:
+    if empty is not None and type(value) is type(empty) and value == empty:  # null is a value of `const`
         return True
     if keyword == "contains":
         return schema.get("minContains") == 0 and "maxContains" not in schema

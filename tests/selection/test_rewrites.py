@@ -324,6 +324,17 @@ def test_c2_5_what_has_no_exact_complement_is_left(excluded: Any) -> None:
     assert written({"not": excluded}, "not") is None
 
 
+def test_c2_5_a_constant_of_null_says_something() -> None:
+    schema = {"type": ["integer", "null"], "const": None, "minLength": 1}
+    assert written(schema, "drop") == {"type": ["integer", "null"], "const": None}
+    beside = {"anyOf": [{"type": "null"}, INTEGER], "const": None}
+    assert "const" in {finding.keyword for finding in TABLES["xgrammar"].findings(beside, OPEN)}
+    found = rewrite({"if": {"maxLength": 0}, "then": True, "else": {"const": None}}, TABLES["xgrammar"], OPEN)
+    for value in (None, 3, "", "a"):
+        is_valid = value is None or isinstance(value, int) or not value
+        assert found is None or Draft202012Validator(found[0]).is_valid(value) == is_valid
+
+
 def test_c2_5_an_annotation_is_kept_and_the_order_of_properties_too() -> None:
     schema = {
         "title": "t",

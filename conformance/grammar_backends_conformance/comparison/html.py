@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from grammar_backends_conformance.comparison.outcome import OUTCOMES, CaseResult
 from grammar_backends_conformance.comparison.results import RunResults
-from grammar_backends_conformance.comparison.statistics import METRICS, FIGURES, Metric, Summary, summarise
+from grammar_backends_conformance.comparison.statistics import FIGURES, METRICS, Metric, Summary, summarise
 from grammar_backends_conformance.comparison.tables import figure, times_caption
 from grammar_backends_conformance.reports.page import (
     environment_section,

@@ -11,7 +11,7 @@ from typing import Any
 
 from grammar_backends_conformance.comparison.outcome import OUTCOMES, CaseResult
 
-__all__ = ["METRICS", "FIGURES", "Metric", "Summary", "percentiles", "summarise"]
+__all__ = ["FIGURES", "METRICS", "Metric", "Summary", "percentiles", "summarise"]
 
 FIGURES = ("mean", "p50", "p90", "p99", "max")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from grammar_backends.cli.support import Table
 from grammar_backends_conformance.comparison.outcome import OUTCOMES
 from grammar_backends_conformance.comparison.results import Comparison, RunResults
-from grammar_backends_conformance.comparison.statistics import METRICS, FIGURES, Metric, Summary, summarise
+from grammar_backends_conformance.comparison.statistics import FIGURES, METRICS, Metric, Summary, summarise
 
 __all__ = ["comparison_blocks", "figure", "run_blocks", "times_caption"]
 
