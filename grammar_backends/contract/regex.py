@@ -242,6 +242,8 @@ def _merge_sets(options: list[Node]) -> list[Node]:
 
 def repetition(item: Node, least: int, most: int | None) -> Node:
     """`Repetition`, or what is simpler and has the same texts."""
+    if most is not None and most < least:
+        return NOTHING
     if item == NOTHING:
         return EMPTY_TEXT if least == 0 else NOTHING
     if most == 0 or item == EMPTY_TEXT:
@@ -941,6 +943,7 @@ class RegexDialect:
         max_depth: how deep its parser lets groups, series, alternatives and repetitions nest, if there is a limit.
         negate: a set that reaches to the end of Unicode is written as `[^...]`, by what is not in it: for engines
             that list every character of a class.
+        anything: with `negate`, how the set of all characters is written.
         max_class: the most characters that a class, as it is written, may list, if there is a limit.
     """
 
@@ -953,6 +956,7 @@ class RegexDialect:
     max_positions: int | None = None
     max_depth: int | None = None
     negate: bool = False
+    anything: str = "[^]"
     max_class: int | None = None
 
 
@@ -1091,7 +1095,7 @@ def render_set(ranges: Ranges, dialect: RegexDialect) -> str:
         return _render_character(ranges[0][0], dialect)
     listed = _listed(ranges, dialect)
     if not listed:
-        return r"[\s\S]"
+        return dialect.anything
     sign = "^" if listed is not ranges else ""
     return f"[{sign}{''.join(_render_range(low, high, dialect) for low, high in _in_writing_order(listed))}]"
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
 from grammar_backends.selection.keywords import ASSERTIONS, GROUP_BITS, GROUPS
-from grammar_backends.selection.languages import EVERYTHING, but, language_of, pattern_of, work_on
+from grammar_backends.selection.languages import EVERYTHING, but, exactly, language_of, pattern_of, work_on
 from grammar_backends.selection.merging import both, dead, names_of
 from grammar_backends.selection.schema import (
     ANY,
@@ -49,11 +49,19 @@ MAX_EXACT = 2**53
 
 
 class Complement:
-    """Complements of the sites of one schema."""
+    """Complements of the sites of one schema.
 
-    def __init__(self, sites: SchemaWalk, comparison: Comparison) -> None:
+    Args:
+        sites: the schema.
+        comparison: what is known about it, and the bound on work.
+        exact: patterns that dialects read in different ways have no complement; otherwise it is what none of them
+            matches.
+    """
+
+    def __init__(self, sites: SchemaWalk, comparison: Comparison, exact: bool = False) -> None:
         self.sites = sites
         self.comparison = comparison
+        self.exact = exact
 
     def of(self, site: Site, within: int = ANY, beside: Site | None = None, depth: int = 0) -> Alternatives:
         """What a site does not allow, among values of the kinds `within` that `beside` allows."""
@@ -341,7 +349,7 @@ def _pattern(complement: Complement, place: _Place) -> Alternatives:
     """What it does not match, in any dialect."""
     if not complement.comparison.spend(work_on(place.schema["pattern"])):
         return None
-    language = language_of(place.schema["pattern"], wide=True)
+    language = exactly(place.schema["pattern"]) if complement.exact else language_of(place.schema["pattern"], wide=True)
     other = but(EVERYTHING, [language]) if language is not None else None
     if other is None or other.is_empty:
         return None if other is None else []

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.schema import SchemaWalk, Site
 
-__all__ = ["check_drafts"]
+__all__ = ["check_drafts", "deciding"]
 
 _FIRST: Mapping[str, int] = {
     **dict.fromkeys(("const", "contains", "propertyNames"), 6),
@@ -41,7 +41,7 @@ def check_drafts(sites: SchemaWalk) -> None:
     Raises:
         SpecError: such a keyword, with its pointer.
     """
-    for site in _deciding(sites):
+    for site in deciding(sites):
         for keyword in site.schema if isinstance(site.schema, dict) else ():
             if not _is_known(keyword, sites.draft):
                 raise _unknown(site, keyword, "below not, if, oneOf or contains")
@@ -68,8 +68,8 @@ def _unknown(site: Site, keyword: str, place: str) -> SpecError:
     )
 
 
-def _deciding(sites: SchemaWalk) -> Iterator[Site]:
-    """The sites that count by what they do not match, each once."""
+def deciding(sites: SchemaWalk) -> Iterator[Site]:
+    """The sites that count by what they do not match, with what they are made of, each once."""
     pending = [site for site in sites if site.keyword in _DECIDING]
     seen = {*pending}
     while pending:

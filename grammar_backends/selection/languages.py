@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from grammar_backends.contract.regex import (
     Alternatives,
@@ -42,6 +42,7 @@ __all__ = [
     "Language",
     "but",
     "common",
+    "exact_strings_of",
     "exactly",
     "keywords_of",
     "language_of",
@@ -75,8 +76,9 @@ LONG = 300
 _ANY: Ranges = complement(())
 _ANYTHING: Node = Repetition(CharacterSet(_ANY), 0, None)
 _EMPTY: Node = Series(())
-_PLAIN = RegexDialect("every dialect", escape="{:c}", negate=True)
+_PLAIN = RegexDialect("every dialect", escape="{:c}", negate=True, anything=r"[\s\S]")
 
+_Signature: TypeAlias = "frozenset[tuple[int, Ranges]]"
 _State = TypeVar("_State", bound=Hashable)
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -128,7 +130,8 @@ def language_of(pattern: str, wide: bool) -> Language | None:
 
 def work_on(*patterns: str) -> int:
     """What finding the languages of patterns costs, in the steps of a `Comparison`."""
-    return 10 * sum(map(len, patterns))
+    counts = (int(count) for pattern in patterns for count in re.findall("[0-9]{1,4}", pattern))
+    return 10 * (sum(map(len, patterns)) + 2 * sum(counts))
 
 
 def looks_ahead(pattern: str) -> bool:
@@ -150,6 +153,12 @@ def strings_of(schema: JSON, wide: bool) -> Language | None:
         wide: as in `language_of`.
     """
     return _bounded(lambda: _smallest(_strings(schema, wide)))
+
+
+def exact_strings_of(schema: JSON) -> Language | None:
+    """`strings_of` a schema of which all dialects make the same; None for another one."""
+    language = strings_of(schema, wide=False)
+    return language if language == strings_of(schema, wide=True) else None
 
 
 def but(language: Language, others: Sequence[Language]) -> Language | None:
@@ -463,25 +472,28 @@ def _combined(languages: Sequence[Language], accepts: Callable[[Sequence[bool]],
 
 def _apart(moves: Iterable[tuple[Ranges, _Key]]) -> Iterator[tuple[Ranges, frozenset[_Key]]]:
     """Moves with characters in common as moves without: each set of characters with all that it leads to."""
-    changes: dict[int, list[tuple[bool, _Key]]] = {}
+    numbers: dict[_Key, int] = {}  # keys can be large trees: each is hashed once
+    changes: dict[int, list[int]] = {}
     for ranges, key in moves:
+        number = numbers.setdefault(key, len(numbers) + 1)
         for low, high in ranges:
-            changes.setdefault(low, []).append((True, key))
-            changes.setdefault(high + 1, []).append((False, key))
-    found: dict[frozenset[_Key], list[tuple[int, int]]] = {}
-    counts: dict[_Key, int] = {}
+            changes.setdefault(low, []).append(number)
+            changes.setdefault(high + 1, []).append(-number)
+    keys = [*numbers]
+    found: dict[frozenset[int], list[tuple[int, int]]] = {}
+    counts: dict[int, int] = {}
     before = 0
     for code in sorted(changes):
         if counts:
             found.setdefault(frozenset(counts), []).append((before, code - 1))
         before = code
-        for begins, key in changes[code]:
-            left = counts.get(key, 0) + (1 if begins else -1)
+        for change in changes[code]:
+            left = counts.get(abs(change), 0) + (1 if change > 0 else -1)
             if left:
-                counts[key] = left
+                counts[abs(change)] = left
             else:
-                del counts[key]
-    return ((union(ranges), keys) for keys, ranges in found.items())
+                del counts[abs(change)]
+    return ((union(ranges), frozenset(keys[number - 1] for number in held)) for held, ranges in found.items())
 
 
 def _explored(
@@ -519,40 +531,64 @@ def _alive(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -
 
 def _smallest(language: Language) -> Language:
     """The smallest automaton with the same texts, its states in the order in which they are met."""
-    while True:
-        classes = _classes(language)
-        kept = [classes[0]]
-        states = {classes[0]: 0}  # by class, one of its states
-        moves: list[tuple[tuple[Ranges, int], ...]] = []
-        for kind in kept:
-            joined: dict[int, list[tuple[int, int]]] = {}
-            for ranges, target in language.moves[states[kind]]:
-                joined.setdefault(classes[target], []).extend(ranges)
-                states.setdefault(classes[target], target)
-            ordered = sorted((union(ranges), to) for to, ranges in joined.items())
-            kept += (to for _, to in ordered if to not in kept)
-            moves.append(tuple((ranges, kept.index(to)) for ranges, to in ordered))
-        accepting = frozenset(number for number, kind in enumerate(kept) if states[kind] in language.accepting)
-        smaller = Language(tuple(moves), accepting)
-        if len(smaller.moves) == len(language.moves):
-            return smaller
-        language = smaller
+    classes = _classes(language)
+    numbers = {classes[0]: 0}
+    met = [0]  # one state of each class
+    moves: list[tuple[tuple[Ranges, int], ...]] = []
+    for state in met:
+        targets = {classes[target]: target for _, target in language.moves[state]}
+        found: list[tuple[Ranges, int]] = []
+        for ranges, reached in sorted(
+            (ranges, reached) for reached, ranges in _signature(language.moves[state], classes)
+        ):
+            if reached not in numbers:
+                numbers[reached] = len(met)
+                met.append(targets[reached])
+            found.append((ranges, numbers[reached]))
+        moves.append(tuple(found))
+    return Language(tuple(moves), frozenset(number for number, state in enumerate(met) if state in language.accepting))
 
 
 def _classes(language: Language) -> list[int]:
-    """States that no text tells apart have one class, unless they split the characters in different ways."""
-    ranges = [tuple(found for found, _ in moves) for moves in language.moves]
-    targets = [[to for _, to in moves] for moves in language.moves]
-    classes = [int(state in language.accepting) for state in range(len(targets))]
-    count = 0
-    while len({*classes}) > count:
-        count = len({*classes})
-        kinds: dict[Hashable, int] = {}
-        classes = [
-            kinds.setdefault((mine, ranges[state], *(classes[to] for to in targets[state])), len(kinds))
-            for state, mine in enumerate(classes)
-        ]
+    """By state, the number of a class of states that no text tells apart.
+
+    A class is split as its states turn out to differ. The largest part keeps the number, and only what leads to one of
+    the others is looked at again.
+    """
+    sources: list[set[int]] = [set() for _ in language.moves]
+    for state, moves in enumerate(language.moves):
+        for _, target in moves:
+            sources[target].add(state)
+    classes = [int(state in language.accepting) for state in range(len(sources))]
+    sizes = [classes.count(0), classes.count(1)]
+    signatures: list[_Signature | None] = [None, None]
+    changed = set(range(len(sources)))
+    while changed:
+        parts: dict[int, dict[_Signature, list[int]]] = {}
+        for state in changed:
+            signature = _signature(language.moves[state], classes)
+            parts.setdefault(classes[state], {}).setdefault(signature, []).append(state)
+        changed = set()
+        for number, by_signature in parts.items():
+            if sum(map(len, by_signature.values())) == sizes[number]:
+                signatures[number] = max(by_signature.items(), key=lambda item: len(item[1]))[0]
+            for signature, states in by_signature.items():
+                if signature != signatures[number]:
+                    sizes[number] -= len(states)
+                    for state in states:
+                        classes[state] = len(sizes)
+                        changed |= sources[state]
+                    sizes.append(len(states))
+                    signatures.append(signature)
     return classes
+
+
+def _signature(moves: Sequence[tuple[Ranges, int]], classes: Sequence[int]) -> _Signature:
+    """Which characters lead to which class."""
+    joined: dict[int, list[tuple[int, int]]] = {}
+    for ranges, target in moves:
+        joined.setdefault(classes[target], []).extend(ranges)
+    return frozenset((number, union(ranges)) for number, ranges in joined.items())
 
 
 def _reaching(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -> set[int]:

@@ -18,6 +18,7 @@ from grammar_backends.errors import SpecError
 from grammar_backends.selection import string_rules
 from grammar_backends.selection.complement import Alternatives, Complement, product, union
 from grammar_backends.selection.disjoint import Comparison, members_of, required_of
+from grammar_backends.selection.drafts import deciding
 from grammar_backends.selection.evaluation import Evaluation
 from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
@@ -122,13 +123,21 @@ class Round:
             if not self.is_hopeful:
                 break
         self.comparison = Comparison(MAX_WORK)
-        self.complement = Complement(sites, self.comparison)
         self.evaluation = Evaluation(self.comparison)
 
     @functools.cached_property
     def targets(self) -> frozenset[str]:
         """Where references lead."""
         return frozenset(site.target.pointer for site in self.sites if site.target is not None)
+
+    @functools.cached_property
+    def deciding(self) -> frozenset[Site]:
+        """The sites where to match less is to let more pass."""
+        return frozenset(deciding(self.sites))
+
+    def complement_at(self, site: Site) -> Complement:
+        """Complements for the keywords of a site: of patterns only exact ones, where less would not do."""
+        return Complement(self.sites, self.comparison, exact=site in self.deciding)
 
     def write(self) -> tuple[JSON, list[Rewrite]] | None:
         """The schema after one rewrite at each place that can have one; None when there is no such place."""
@@ -317,7 +326,9 @@ def _is_idle(view: View, keyword: str) -> bool:
 def _not(round_: Round, view: View) -> JSON:
     """`not`: what it forbids, turned into what is allowed."""
     excluded = view.site.children["not", None]
-    return round_.replace(view, ("not",), round_.complement.of(excluded, view.comparison.possible(view.site)))
+    return round_.replace(
+        view, ("not",), round_.complement_at(view.site).of(excluded, view.comparison.possible(view.site))
+    )
 
 
 def _if(round_: Round, view: View) -> JSON:
@@ -325,7 +336,7 @@ def _if(round_: Round, view: View) -> JSON:
     condition = view.site.children.get(("if", None))
     if condition is None:
         return None
-    otherwise = round_.complement.of(condition, view.comparison.possible(view.site))
+    otherwise = round_.complement_at(view.site).of(condition, view.comparison.possible(view.site))
     holds = product([condition.schema], [view.schema.get("then", True)], round_.legacy)
     fails = product(otherwise, [view.schema.get("else", True)], round_.legacy)
     if holds is None or fails is None:
@@ -375,7 +386,7 @@ def _one_of(round_: Round, view: View) -> JSON:
         for other in branches:
             if other is not branch and not round_.comparison.disjoint_within(view.site, branch, other):
                 beside = branch.target or branch
-                alone = product(alone, round_.complement.of(other, within, beside), round_.legacy)
+                alone = product(alone, round_.complement_at(view.site).of(other, within, beside), round_.legacy)
         if alone is None:
             return None
         found += alone
@@ -516,7 +527,7 @@ def _contains(round_: Round, view: View) -> JSON:
         names = names_of(kinds & ~ARRAY)
         return None if names is None else round_.replace(view, gone, [{"type": names}] if names else [])
     if least == 0 and most == 0:
-        other = round_.complement.of(item)
+        other = round_.complement_at(view.site).of(item)
         return None if other is None else round_.replace(view, gone, [{"items": union(other)}])
     return None
 

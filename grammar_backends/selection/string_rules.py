@@ -1,6 +1,7 @@
 """Rewrites of what a schema says about strings and about names of properties, by way of languages (see there).
 
-Each rule is given a round of rewriting and a place, as those in `grammar_backends.selection.rewrites` are.
+Each rule is given a round of rewriting and a place, as those in `grammar_backends.selection.rewrites` are. Where
+dialects read a pattern in different ways, what is written allows less; where that would let more pass, there is none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from grammar_backends.selection.languages import (
     Language,
     but,
     common,
+    exact_strings_of,
     exactly,
     keywords_of,
     language_of,
@@ -56,8 +58,9 @@ def strings(round_: Round, view: View) -> JSON:
     schema = _dereferenced(round_, view.site)
     if not round_.comparison.spend(work_on(json.dumps(schema))):
         return None
-    if strings_of(schema, wide=False) == NOTHING:
-        return False
+    language = exact_strings_of(schema) if view.site in round_.deciding else strings_of(schema, wide=False)
+    if language is None or language.is_empty:
+        return None if language is None else False
     keywords = keywords_of(schema)
     return None if keywords is None else {**annotating(view.schema), "type": "string", **keywords}
 
@@ -75,13 +78,17 @@ def look_ahead(round_: Round, view: View) -> JSON:
     if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
         return None
     written: JSON = dict(view.schema)
+    is_deciding = view.site in round_.deciding
     if "pattern" in view.schema and looks_ahead(view.schema["pattern"]):
-        keywords = keywords_of({"pattern": written.pop("pattern")})
+        is_known = not is_deciding or exactly(view.schema["pattern"]) is not None
+        keywords = keywords_of({"pattern": written.pop("pattern")}) if is_known else None
         written = None if keywords is None else conjoin(written, keywords, round_.legacy)
     if written is not None and "patternProperties" in view.schema:
-        is_closed = view.schema.get("additionalProperties") is False
+        # A name that a narrower pattern does not match must not be allowed by anything else.
+        is_alone = view.schema.get("additionalProperties") is False and not view.schema.get("properties")
+        exact = is_deciding or not is_alone or len(view.schema["patternProperties"]) > 1
         patterns = {
-            _without_looks(pattern, exact=not is_closed) if looks_ahead(pattern) else pattern: schema
+            _without_looks(pattern, exact) if looks_ahead(pattern) else pattern: schema
             for pattern, schema in view.schema["patternProperties"].items()
         }
         is_known = None not in patterns and len(patterns) == len(view.schema["patternProperties"])
@@ -89,7 +96,7 @@ def look_ahead(round_: Round, view: View) -> JSON:
     return written if written != view.schema else None
 
 
-def _without_looks(pattern: str, exact: bool = False) -> str | None:
+def _without_looks(pattern: str, exact: bool) -> str | None:
     """A pattern without look-ahead; None where there is none, or with `exact` where not every dialect agrees on it."""
     language = exactly(pattern) if exact else language_of(pattern, wide=False)
     return None if language is None or language.is_empty else pattern_of(language)
@@ -134,7 +141,7 @@ def name_patterns(round_: Round, view: View) -> JSON:
         return _narrowed_patterns(round_, view, round_.written_out(names), written)
     rest = schema.get("additionalProperties", {})
     if rest is not False:
-        found = _names_as_patterns(round_.written_out(names))
+        found = _names_as_patterns(round_.written_out(names), view.site in round_.deciding)
         if found is None:
             return None
         members, patterns = found
@@ -154,7 +161,7 @@ def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str
     """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
     if not round_.comparison.spend(work_on(json.dumps(names), *view.schema["patternProperties"])):
         return None
-    allowed = strings_of(names, wide=False)
+    allowed = exact_strings_of(names)
     languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}
     if allowed is None or None in languages.values():
         return None
@@ -183,22 +190,22 @@ def _additional_names(
         yield None if listed is None else but(allowed, [listed, *matched]), schema
 
 
-def _names_as_patterns(schema: JSON) -> tuple[list[str], list[str]] | None:
+def _names_as_patterns(schema: JSON, exact: bool) -> tuple[list[str], list[str]] | None:
     """Names in full, and patterns, that together are what a schema of names allows."""
     if isinstance(schema, bool):
         return None if schema else ([], [])
     asserting = {key: value for key, value in schema.items() if key in ASSERTIONS}
     if asserting.get("type") == "string":
         del asserting["type"]
-    if asserting.keys() <= {"minLength", "maxLength"} and asserting:
-        least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
+    least, most = int(asserting.get("minLength", 0)), asserting.get("maxLength")
+    if asserting.keys() <= {"minLength", "maxLength"} and asserting and (most is None or least <= most):
         return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
     if asserting.keys() == {"pattern"} and not looks_ahead(asserting["pattern"]):
         return [], [asserting["pattern"]]
     for keyword in ("enum", "const"):
         if asserting.keys() == {keyword}:
             return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []
-    language = strings_of(schema, wide=False)
+    language = exact_strings_of(schema) if exact else strings_of(schema, wide=False)
     if language is None or language.is_empty:
         return None if language is None else ([], [])
     pattern = pattern_of(language)

@@ -8,7 +8,7 @@ import logging
 import pickle
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -367,6 +367,21 @@ def test_d11_and_so_does_the_work_on_one_inside_a_schema(name: str, host: Plugin
 
     small, large = (_calls(lambda: _judge(schema(size), host)) for size in (600, 1_800))  # noqa: B023  # called at once
     assert large < 4 * small + 20_000
+
+
+HOSTILE_NAMES: Mapping[str, Callable[[int], Any]] = {
+    "counts that overlap": lambda size: {f"^[a-{'bcdefgh'[at]}]{{0,{size + at}}}$": {} for at in range(4)},
+    "large classes with counts": lambda size: {rf"^\w{{0,{size}}}b": {}, rf"^\W{{0,{size}}}e": {}},
+    "alternatives in a row": lambda size: {f"^(?!{letter})(a|b)*a(a|b){{8}}$": {} for letter in "abcdefgh"},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize("size", [50, 150, 400])
+def test_d11_the_work_on_many_patterns_of_names_is_bounded(name: str, size: int, host: PluginHost) -> None:
+    shape = {"type": "object", "patternProperties": HOSTILE_NAMES[name](size), "additionalProperties": False}
+    schema = {"type": "object", "properties": {f"p{at}": shape for at in range(40)}}
+    assert _calls(lambda: _judge(GrammarSpec.json_schema(schema), host)) < 6_000_000
 
 
 def _judge(spec: GrammarSpec, host: PluginHost) -> None:

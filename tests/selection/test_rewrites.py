@@ -436,6 +436,7 @@ def test_c2_5_a_property_that_one_side_knows_as_additional_keeps_what_it_said() 
 # -- random schemas and documents ----------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c")
+SHUT = {"additionalProperties": False}
 PATTERNS = ("^a", "b$", "^ab$", "a+", "^[a-c]$", "^.$", "^(a|b)$", "^(?!b)", "^(?=.*b)[ab]+$", "a(?!b)", "^(?!a$)|^$")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
@@ -579,6 +580,76 @@ def test_c3_an_engine_accepts_nothing_that_a_rewritten_schema_forbids(schema: An
     for value in values:
         if not Draft202012Validator(schema).is_valid(value):
             assert not accepts(compiled, value), value
+
+
+def _optional(schema: Any) -> dict[str, Any]:
+    """The schema where it may be left out, so that it need not have a value."""
+    return {"anyOf": [schema, INTEGER]}
+
+
+NARROWED = [
+    # Below not, if, oneOf and contains, a pattern that matches less lets more pass.
+    (_optional({"type": "string", "not": {"type": "string", "pattern": r"^(?!b)\w{12}\S$"}}), "a" * 12 + "\x85"),
+    (
+        _optional({"type": "string", "if": {"type": "string", "pattern": "^(?!b)a{2}.$"}, "then": {"maxLength": 1}}),
+        "aa\r",
+    ),
+    (_optional({"oneOf": [{"type": "string", "pattern": r"^(?!b)\S$"}, {"const": "\x1c"}]}), "\x1c"),
+    (
+        {
+            "type": "array",
+            "items": {"type": "string"},
+            "contains": {"not": {"pattern": r"\s"}},
+            "minContains": 0,
+            "maxContains": 0,
+        },
+        ["–"],
+    ),
+    # And so does one of names that something else allows.
+    (
+        {"type": "object", "properties": {"\r": {}}, "patternProperties": {"^(?!a).$": {"type": "string"}}, **SHUT},
+        {"\r": 5},
+    ),
+    (
+        {"type": "object", "patternProperties": {r"^(?!a)\S$": {"type": "string"}, "^\x85$": INTEGER}, **SHUT},
+        {"\x85": 5},
+    ),
+    (
+        {
+            "type": "object",
+            "propertyNames": {"pattern": "^.$"},
+            "properties": {"\r": True},
+            "patternProperties": {"^\r$": {"type": "string"}},
+            **SHUT,
+        },
+        {"\r": 5},
+    ),
+    # More characters at least than at most are none.
+    ({"type": "array", "items": {"type": "string", "minLength": 3, "maxLength": 1, "pattern": "^(?!a)"}}, ["c"]),
+    ({"type": "object", "propertyNames": {"minLength": 3, "maxLength": 1}}, {"b": 5}),
+    ({"type": "object", "propertyNames": {"minLength": 3, "maxLength": 1, "pattern": "^b"}}, {"b": 5}),
+    (
+        {
+            "type": "string",
+            "maxLength": 2,
+            "if": {"maxLength": 3},
+            "then": {"pattern": "^x$"},
+            "else": {"pattern": "^(?!b)a"},
+        },
+        "a1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), NARROWED, ids=str)
+def test_c3_what_is_written_allows_nothing_more_where_dialects_differ(schema: Any, value: Any) -> None:
+    host, vocabulary = _shared()
+    spec = GrammarSpec.json_schema(schema)
+    try:
+        compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    except SpecError:
+        return  # refused, which is right too
+    assert not accepts(compiled, value)
 
 
 _KEPT: list[tuple[PluginHost, Vocabulary]] = []
