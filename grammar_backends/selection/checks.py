@@ -305,8 +305,9 @@ def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
         yield from _judged_pattern(view, "patternProperties", pattern, settings)
     if settings.get("closed") and not _is_closed(view) and patterns:
         yield view.finding("patternProperties", "the object must be closed", 'Add "additionalProperties": false')
-    work = work_on(*patterns) * len(patterns)
-    if len(patterns) > 1 and (not view.comparison.spend(work) or may_overlap(patterns)):
+    steps = work_on(*patterns) * len(patterns)
+    told_apart = view.comparison.is_certain
+    if len(patterns) > 1 and not told_apart((view.site, "patterns"), steps, lambda: not may_overlap(patterns)):
         yield view.finding("patternProperties", "two patterns may match one name")
     names = [str(name) for keyword, name in view.site.children if keyword == "properties"]
     if settings.get("apart") and not _are_apart(view, patterns, names):
@@ -314,9 +315,10 @@ def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 def _are_apart(view: View, patterns: Sequence[str], names: Sequence[str]) -> bool:
-    if not view.comparison.spend(10 * len(patterns) * len(names)):
-        return False
-    return all(cannot_match(pattern, name) for pattern in patterns for name in names)
+    def answer() -> bool:
+        return all(cannot_match(pattern, name) for pattern in patterns for name in names)
+
+    return view.comparison.is_certain((view.site, "names"), 10 * len(patterns) * len(names), answer)
 
 
 def _is_closed(view: View) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON
@@ -50,6 +50,7 @@ class Comparison:
 
     def __init__(self, work: int = MAX_WORK) -> None:
         self._work = work
+        self._answers: dict[Hashable, bool] = {}
         self._kinds: dict[tuple[Site, int], int] = {}
         self._pairs: dict[tuple[Site, Site, int, _Context], bool] = {}
         self._texts: dict[Site, _Members | None] = {}
@@ -60,6 +61,13 @@ class Comparison:
         """Charge steps to the bound on work; False once it is reached, so that the answer is to be "not known"."""
         self._work -= steps
         return self._work >= 0
+
+    def is_certain(self, question: Hashable, steps: int, answer: Callable[[], bool]) -> bool:
+        """Whether the answer to a question is yes. It is worked out once, if the bound on work allows those steps."""
+        known = self._answers.get(question)
+        if known is None:
+            known = self._answers[question] = self.spend(steps) and answer()
+        return known
 
     def exclusive(self, site: Site) -> tuple[Site, Site] | None:
         """The first two branches of `oneOf` that may both match what its siblings allow; None when none can."""

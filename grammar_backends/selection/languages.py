@@ -107,9 +107,10 @@ class Language:
 
 NOTHING = Language(((),), frozenset())
 """No text at all."""
-_NO_MORE = Language(((),), frozenset((0,)))
 EVERYTHING = Language((((_ANY, 0),),), frozenset((0,)))
 """Every text."""
+_NO_MORE = Language(((),), frozenset((0,)))
+"""The empty text."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -213,7 +214,6 @@ def texts(members: Iterable[str]) -> Language | None:
 
 def pattern_of(language: Language) -> str | None:
     """A pattern for a language that has texts, read alike by every dialect; None where it would be too large."""
-
     tree = _bounded(lambda: _tree(language))
     if tree is None:
         return None
