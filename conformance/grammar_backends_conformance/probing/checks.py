@@ -183,6 +183,7 @@ def _named(*patterns: str) -> list[dict[str, Any]]:
 _READING = ("^(?=a)[a-z]+$", "^[a-z]+(?<!b)$", "^(a)\\1$", "^a\\b.*$", "^(?!ab)[a-z]*$")
 """What no regular language can say, or only at a price."""
 _FLAGS = ("^(?i:ab)$", "^\\p{Lu}$", "^\\cJ$")
+_OPTIONAL = ("^(a[b-z]*)?$", "^(?:ba+)?b$", "^a(ba*)?(b[a-z]{1,3})?$", "^((b|z)*a)?b*$")
 _UNANCHORED = ("ab", "^ab", "ab$", "[0-9]", "^ab|z$")
 _INNER = ("^a$|^ab$", "(^a|^b)1$", "^(a$|ab$)")
 _KEYS = ("^.*$", "^[^a]+$", "^.b$", "^[^0-9]*$", "^\\D+$")
@@ -387,7 +388,7 @@ def _patterns() -> Iterator[Probe]:
         ("checks/pattern-properties", _patterned, _AS_NAMES),
         ("checks/property-names", _named, _AS_NAMES),
     ):
-        yield from about_schema(f"{about}/reading", make(*_READING, *_FLAGS), values)
+        yield from about_schema(f"{about}/reading", make(*_READING, *_FLAGS, *_OPTIONAL), values)
         yield from about_schema(f"{about}/anchored", make(*_UNANCHORED), values)
         yield from about_schema(f"{about}/outer-anchors", make(*_INNER), values)
         yield from about_schema(f"{about}/plain", make(*_PLAIN), values)

@@ -21,7 +21,6 @@ from outlines_core import Vocabulary as NativeVocabulary
 from outlines_core.json_schema import build_regex_from_schema
 
 from grammar_backends.contract import (
-    JSON,
     Artifact,
     BitmaskRow,
     GrammarKind,
@@ -32,7 +31,7 @@ from grammar_backends.contract import (
     pack_ids,
     unpack_ids,
 )
-from grammar_backends.contract.references import lone_references
+from grammar_backends.contract.references import lone_references, with_patterns
 from grammar_backends.contract.regex import regex_of_texts, translate
 from grammar_backends.errors import SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_outlines import DIALECT
@@ -113,7 +112,7 @@ class OutlinesEngine:
             return translate(spec.text, DIALECT)
         if spec.kind is GrammarKind.CHOICE:
             return translate(regex_of_texts(spec.value), DIALECT)
-        schema = json.dumps(_with_ascii_patterns(lone_references(spec.value)), ensure_ascii=False)
+        schema = json.dumps(with_patterns(lone_references(spec.value), _ascii_pattern), ensure_ascii=False)
         # outlines-core leaves no space before the commas of arrays (B5), so that it is put in afterwards.
         mark = next(mark for mark in map(chr, PRIVATE_USE) if mark not in schema)
         try:
@@ -124,24 +123,9 @@ class OutlinesEngine:
         return rf"(?:{spaced}){DIALECT.end}"
 
 
-def _with_ascii_patterns(schema: JSON, *, names: bool = False) -> JSON:
-    """A schema with its patterns written anew: outlines-core knows more digits and letters than ASCII (C3).
-
-    `names`: the keys are names of properties or definitions, not keywords.
-    """
-    if isinstance(schema, list):
-        return [_with_ascii_patterns(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _with_ascii_keyword("" if names else key, value) for key, value in schema.items()}
-
-
-def _with_ascii_keyword(keyword: str, value: JSON) -> JSON:
-    if keyword in ("const", "default", "enum", "examples"):
-        return value
-    if keyword == "pattern" and isinstance(value, str):
-        return f"^{PATTERN.group}{translate(value, PATTERN)})$"
-    return _with_ascii_patterns(value, names=keyword in ("$defs", "definitions", "properties"))
+def _ascii_pattern(pattern: str) -> str:
+    """outlines-core knows more digits and letters than ASCII (C3)."""
+    return f"^{PATTERN.group}{translate(pattern, PATTERN)})$"
 
 
 PATTERN = replace(DIALECT, end="")

@@ -29,6 +29,7 @@ from grammar_backends.contract.grammar_text import (
     named_tokens,
     syntax_of,
 )
+from grammar_backends.contract.references import with_patterns
 from grammar_backends.contract.regex import translate
 from grammar_backends.errors import ArtifactError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_xgrammar import DIALECT
@@ -390,6 +391,8 @@ def _grammar(spec: GrammarSpec, info: TokenizerInfo) -> Any:
 
 def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
     compact = spec.options.whitespace == "compact"
+    if ")?" in schema:
+        schema = json.dumps(with_patterns(json.loads(schema), _counted), ensure_ascii=False)
     grammar = xgrammar.Grammar.from_json_schema(
         schema,
         any_whitespace=not compact,
@@ -400,6 +403,17 @@ def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
     if KEY_RULE in (text := str(grammar)):
         grammar = xgrammar.Grammar.from_ebnf(_plain_keys(text))
     return _fresh_start(grammar) if '"$ref":"#"' in schema else grammar
+
+
+def _counted(pattern: str) -> str:
+    """A pattern with counts for the question marks behind groups.
+
+    In the patterns of schemas, xgrammar goes on inside of a group that it has left out: `(ab+)?c` takes "bc".
+    """
+    return _OPTIONAL.sub(lambda found: "){0,1}" if found[1] else found[0], pattern)
+
+
+_OPTIONAL = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\)\?)", re.DOTALL)
 
 
 def _plain_keys(text: str) -> str:
