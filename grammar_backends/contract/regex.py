@@ -362,6 +362,11 @@ class Regex:
         return self._known.empty
 
     @property
+    def first(self) -> Ranges:
+        """Characters that some text starts with."""
+        return self._known.first
+
+    @property
     def positions(self) -> int:
         """How many character sets the pattern has once its counts are written out: what automata grow with."""
         return self._known.positions

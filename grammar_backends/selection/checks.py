@@ -62,6 +62,7 @@ Each is written once here for every engine. A table names those that apply to it
     no_looks                   look-around, back-references, word boundaries, empty classes
     dialect                    what is outside of the layer's own dialect
     anchored                   patterns that do not span the whole string
+    options_apart              alternatives that begin alike
     outer_anchors              anchors that are not at the very ends
     plain                      what may match a quote, a backslash or a control character; "keys" lets `.` and negated
                                classes pass
@@ -88,6 +89,7 @@ from grammar_backends.selection.patterns import (
     cannot_match,
     has_inner_anchors,
     needs_escapes,
+    options_overlap,
     tree_of,
 )
 from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
@@ -280,6 +282,10 @@ def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) 
         )
     elif settings.get("dialect") and tree_of(pattern) is None:
         yield view.finding(keyword, f"the pattern {shown(pattern)} is outside of what is enforced")
+    elif settings.get("options_apart") and options_overlap(pattern):
+        yield view.finding(
+            keyword, "alternatives that begin alike are not told apart", "Write what they begin with once, as in a(b|c)"
+        )
     elif settings.get("outer_anchors") and has_inner_anchors(pattern):
         yield view.finding(keyword, "anchors inside of a pattern are refused", "Write ^(a|b)$ for ^a$|^b$")
     elif settings.get("plain") and needs_escapes(pattern, settings["plain"] == "keys"):

@@ -12,7 +12,18 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from grammar_backends.contract.regex import Alternatives, CharacterSet, Node, Ranges, Repetition, Series, parse_regex
+from grammar_backends.contract.regex import (
+    Alternatives,
+    CharacterSet,
+    Node,
+    Ranges,
+    Regex,
+    Repetition,
+    Series,
+    intersection,
+    parse_regex,
+    union,
+)
 from grammar_backends.errors import SpecError
 
 __all__ = [
@@ -23,6 +34,7 @@ __all__ = [
     "has_anchors",
     "has_inner_anchors",
     "needs_escapes",
+    "options_overlap",
     "searched",
     "share_prefixes",
     "signs",
@@ -213,6 +225,22 @@ def _nodes_of(root: Node) -> Iterator[Node]:
             stack.extend(node.options)
         elif isinstance(node, Repetition):
             stack.append(node.item)
+
+
+@functools.lru_cache(maxsize=4096)
+def options_overlap(pattern: str) -> bool:
+    """True when two alternatives somewhere in a pattern may begin with the same character: `a|a{1,2}`."""
+    root = tree_of(pattern)
+    if root is None:
+        return True
+    for node in _nodes_of(root):
+        begun: Ranges = ()
+        for option in node.options if isinstance(node, Alternatives) else ():
+            first = Regex(pattern, option).first
+            if intersection(begun, first):
+                return True
+            begun = union((*begun, *first))
+    return False
 
 
 _ESCAPED: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))

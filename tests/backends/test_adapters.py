@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -180,8 +182,9 @@ def test_c3_a_keyword_that_asserts_nothing_does_not_cost_outlines_another_one() 
     grammar = backend_of("outlines").compile_grammar(spec).new_grammar()
     assert grammar.validate_tokens(byte_vocabulary().encode('"12"')) == list(b'"12"')
     assert grammar.validate_tokens(byte_vocabulary().encode('"a"')) == list(b'"')
-    with pytest.raises(UnsupportedFeature, match="maxLength is not enforced beside pattern"):
-        backend_of("outlines").compile_grammar(GrammarSpec.json_schema({**spec.value, "maxLength": 3}))
+    bounded = GrammarSpec.json_schema({**spec.value, "maxLength": 3})
+    grammar = backend_of("outlines").compile_grammar(bounded).new_grammar()  # as one pattern
+    assert grammar.validate_tokens(byte_vocabulary().encode('"1234"')) == list(b'"123')
 
 
 @pytest.mark.parametrize("name", ["xgrammar", "guidance", "outlines", "lm-format-enforcer", "auto"])
@@ -221,3 +224,38 @@ def test_c2_neither_silent_keywords_nor_counts_that_contradict_each_other_let_a_
         return
     text = list(byte_vocabulary().encode(json.dumps([wrong], separators=(",", ":"))))
     assert len(grammar.validate_tokens(text)) < len(text)
+
+
+def xgrammar_takes(pattern: str, text: str) -> bool:
+    """Whether the bare engine takes a string for one of a schema's pattern."""
+    tokens = [*(bytes([value]) for value in range(256)), b"<eos>"]
+    info = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, vocab_size=257, stop_token_ids=[256])
+    schema = json.dumps({"type": "string", "pattern": pattern})
+    compiled = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False).compile_json_schema(schema)
+    matcher = xgrammar.GrammarMatcher(compiled)
+    return all(map(matcher.accept_token, f'"{text}"'.encode())) and matcher.is_completed()
+
+
+def test_c3_xgrammar_still_goes_on_inside_of_an_optional_group_that_it_has_left_out() -> None:
+    assert xgrammar_takes("^(ab+)?c$", "bc")
+    assert not xgrammar_takes("^(ab+){0,1}c$", "bc")
+    assert xgrammar_takes("^(?:a|a{1,2})$", "aaa")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^(ab+)?c$", r"^v(\.\d+)?$", r"^(?:[)]?a*)?\)?b$", "^((x[ab]{1,3})?c)?$", "^(a{1,2}|a)$"]
+)
+def test_c3_patterns_with_optional_groups_and_options_mean_what_they_say(pattern: str) -> None:
+    texts = ["".join(chosen) for length in range(4) for chosen in itertools.product("abcxv.1)", repeat=length)]
+    named = {"type": "object", "patternProperties": {pattern: {}}, "additionalProperties": False}
+    for name, schema in itertools.product(("xgrammar", "guidance"), ({"type": "string", "pattern": pattern}, named)):
+        try:
+            compiled = backend_of(name).compile_grammar(GrammarSpec.json_schema(schema))
+        except UnsupportedFeature:
+            assert (name, "|" in pattern) == ("xgrammar", True)
+            continue
+        for text in texts:
+            grammar = compiled.new_grammar()
+            written = f'{{"{text}":1}}' if schema is named else f'"{text}"'
+            accepted = grammar.accept_tokens("r", byte_vocabulary().encode(written)) and grammar.is_accepting()
+            assert accepted == (re.search(pattern, text) is not None), text

@@ -22,7 +22,7 @@ from grammar_backends.contract.spec import GrammarOptions
 from grammar_backends.errors import PluginError, SpecError
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.languages import may_overlap
-from grammar_backends.selection.patterns import searched
+from grammar_backends.selection.patterns import options_overlap, searched
 from grammar_backends.selection.schema import check_schema, walk
 from grammar_backends.selection.support import SchemaSupport
 
@@ -592,6 +592,24 @@ def test_b14_a_cost_may_begin_at_some_number() -> None:
 )  # fmt: skip
 def test_d19_patterns_are_tried_on_names_without_backtracking(pattern: str, text: str, found: bool | None) -> None:
     assert searched(pattern, text) is found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("^(a|b)$", False),
+        ("^(?:a|a{1,2})$", True),
+        ("^b(?:[ab]{1,2}|[ab])$", True),
+        ("^(foo|far)$", True),
+        ("^(foo|bar)?$", False),
+        ("^a{1,2}a$", False),
+        ("^(?:a{0,2}|b|a)$", True),
+        (r"^(?:\d+|[a-f]+)$", False),
+        (r"^\bx$", True),
+    ],
+)
+def test_c3_alternatives_that_begin_alike_are_seen(pattern: str, expected: bool) -> None:
+    assert options_overlap(pattern) == expected
 
 
 def test_c3_patterns_with_different_beginnings_do_not_overlap() -> None:

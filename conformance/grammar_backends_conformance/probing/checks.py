@@ -69,12 +69,14 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
     "open-names": {"": [{"printable": True}, {}]},
     "pattern": {
         "reading": [{"no_looks": True}, {"dialect": True}],
+        "options": [{"options_apart": True}],
         "anchored": [{"anchored": True}],
         "outer-anchors": [{"outer_anchors": True}],
         "plain": [{"plain": "keys"}, {"plain": True}],
     },
     "pattern-properties": {
         "reading": [{"no_looks": True}, {"dialect": True}],
+        "options": [{"options_apart": True}],
         "anchored": [{"anchored": True}],
         "outer-anchors": [{"outer_anchors": True}],
         "plain": [{"plain": "keys"}, {"plain": True}],
@@ -86,6 +88,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
     "property-names": {
         "": [{}],
         "reading": [{"no_looks": True}, {"dialect": True}],
+        "options": [{"options_apart": True}],
         "anchored": [{"anchored": True}],
         "outer-anchors": [{"outer_anchors": True}],
         "plain": [{"plain": "keys"}, {"plain": True}],
@@ -184,6 +187,7 @@ _READING = ("^(?=a)[a-z]+$", "^[a-z]+(?<!b)$", "^(a)\\1$", "^a\\b.*$", "^(?!ab)[
 """What no regular language can say, or only at a price."""
 _FLAGS = ("^(?i:ab)$", "^\\p{Lu}$", "^\\cJ$")
 _OPTIONAL = ("^(a[b-z]*)?$", "^(?:ba+)?b$", "^a(ba*)?(b[a-z]{1,3})?$", "^((b|z)*a)?b*$")
+_OPTIONS = ("^(?:a|a{1,2})$", "^b(?:a|a{1,2})$", "^(?:[ab]{1,2}|[ab])$", "^(?:a{0,2}|b|a)$", "^(a{1,2}|a)(b{1,2}|b)$")
 _UNANCHORED = ("ab", "^ab", "ab$", "[0-9]", "^ab|z$")
 _INNER = ("^a$|^ab$", "(^a|^b)1$", "^(a$|ab$)")
 _KEYS = ("^.*$", "^[^a]+$", "^.b$", "^[^0-9]*$", "^\\D+$")
@@ -196,6 +200,10 @@ TEXTS: Sequence[Any] = (
     "abz",
     "aba",
     "bab",
+    "aa",
+    "aaa",
+    "baaa",
+    "aabbb",
     "zz",
     "0",
     "a0b",
@@ -219,7 +227,7 @@ TEXTS: Sequence[Any] = (
 )
 
 
-# Python's own dollar, by which the oracle reads patterns of names, also stands before a last newline.
+# Python's own dollar also stands before a last newline; whatever goes by it would disagree about such names.
 _AS_NAMES = (*NAMES, *({text: 1} for text in TEXTS if type(text) is str and not text.endswith("\n")))
 
 
@@ -389,6 +397,7 @@ def _patterns() -> Iterator[Probe]:
         ("checks/property-names", _named, _AS_NAMES),
     ):
         yield from about_schema(f"{about}/reading", make(*_READING, *_FLAGS, *_OPTIONAL), values)
+        yield from about_schema(f"{about}/options", make(*_OPTIONS), values)
         yield from about_schema(f"{about}/anchored", make(*_UNANCHORED), values)
         yield from about_schema(f"{about}/outer-anchors", make(*_INNER), values)
         yield from about_schema(f"{about}/plain", make(*_PLAIN), values)
