@@ -49,6 +49,7 @@ __all__ = [
     "looks_ahead",
     "may_overlap",
     "pattern_of",
+    "patterns_in",
     "strings_of",
     "texts",
     "work_on",
@@ -131,8 +132,17 @@ def language_of(pattern: str, wide: bool) -> Language | None:
 
 def work_on(*patterns: str) -> int:
     """What finding the languages of patterns costs, in the steps of a `Comparison`."""
-    counts = (int(count) for pattern in patterns for count in re.findall("[0-9]{1,4}", pattern))
+    counts = (int(count) for pattern in patterns for count in re.findall("(?<=[{,])[0-9]{1,4}", pattern))
     return 10 * (sum(map(len, patterns)) + 2 * sum(counts))
+
+
+def patterns_in(schema: JSON) -> Iterator[str]:
+    """The patterns that `strings_of` a schema reads."""
+    for keyword, value in schema.items() if isinstance(schema, dict) else ():
+        if keyword == "pattern":
+            yield value
+        for below in value if keyword in ("allOf", "anyOf") else (value,) if keyword == "not" else ():
+            yield from patterns_in(below)
 
 
 def looks_ahead(pattern: str) -> bool:

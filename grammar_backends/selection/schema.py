@@ -144,7 +144,9 @@ class SchemaWalk:
         if not any(site.target is not None or site.keyword in ("allOf", "anyOf", "oneOf") for site in self):
             return frozenset()
         bounds = (bound for site in self if isinstance(site.schema, dict) for bound in number_bounds(site.schema)[::2])
-        return frozenset(math.floor(bound) for bound in bounds if math.isfinite(bound) and bound != int(bound))
+        return frozenset(
+            math.floor(bound) for bound in bounds if isinstance(bound, float) and math.isfinite(bound) and bound % 1
+        )
 
     def _site(self, pointer: str, schema: JSON, keyword: str, depth: int, base: str, base_uri: str) -> Site:
         known = self.sites.get(pointer)

@@ -6,7 +6,6 @@ dialects read a pattern in different ways, what is written allows less; where th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from grammar_backends.selection.languages import (
     language_of,
     looks_ahead,
     pattern_of,
+    patterns_in,
     strings_of,
     texts,
     work_on,
@@ -56,7 +56,7 @@ def strings(round_: Round, view: View) -> JSON:
     if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
         return None
     schema = _dereferenced(round_, view.site)
-    if not round_.comparison.spend(work_on(json.dumps(schema))):
+    if not round_.comparison.spend(work_on(*patterns_in(schema))):
         return None
     language = exact_strings_of(schema) if view.site in round_.deciding else strings_of(schema, wide=False)
     if language is None or language.is_empty:
@@ -159,7 +159,7 @@ def name_patterns(round_: Round, view: View) -> JSON:
 
 def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str, JSON]) -> JSON:
     """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
-    if not round_.comparison.spend(work_on(json.dumps(names), *view.schema["patternProperties"])):
+    if not round_.comparison.spend(work_on(*patterns_in(names), *view.schema["patternProperties"])):
         return None
     allowed = exact_strings_of(names)
     languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}

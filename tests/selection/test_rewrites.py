@@ -324,6 +324,16 @@ def test_c2_5_what_has_no_exact_complement_is_left(excluded: Any) -> None:
     assert written({"not": excluded}, "not") is None
 
 
+def test_c2_5_numbers_that_are_no_counts_cost_no_work() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "string",
+        "description": "9999 9999 9999",
+        "oneOf": [{"minLength": 2}, {"maxLength": 4}],
+    }
+    assert rewrite(schema, TABLES["guidance"], OPEN) is not None
+
+
 def test_c2_5_a_constant_of_null_says_something() -> None:
     schema = {"type": ["integer", "null"], "const": None, "minLength": 1}
     assert written(schema, "drop") == {"type": ["integer", "null"], "const": None}

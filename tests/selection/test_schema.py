@@ -612,6 +612,11 @@ def test_c3_alternatives_that_begin_alike_are_seen(pattern: str, expected: bool)
     assert options_overlap(pattern) == expected
 
 
+def test_d10_bounds_beyond_all_floats_are_whole_numbers() -> None:
+    huge = {"allOf": [{"exclusiveMinimum": 10**400}, {"minimum": 0.5}, {"maximum": float("inf")}]}
+    assert walk(huge).fractions == {0}
+
+
 def test_c3_patterns_with_different_beginnings_do_not_overlap() -> None:
     assert not may_overlap(["^a_", "^b_", "^ab"])
     assert may_overlap(["^a_", "^b", "^a_b"])
