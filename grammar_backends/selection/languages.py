@@ -44,6 +44,7 @@ __all__ = [
     "common",
     "exact_strings_of",
     "exactly",
+    "keywords_in",
     "keywords_of",
     "language_of",
     "looks_ahead",
@@ -136,13 +137,17 @@ def work_on(*patterns: str) -> int:
     return 10 * (sum(map(len, patterns)) + 2 * sum(counts))
 
 
-def patterns_in(schema: JSON) -> Iterator[str]:
+def patterns_in(schema: JSON) -> list[str]:
     """The patterns that `strings_of` a schema reads."""
+    return [value for keyword, value in keywords_in(schema) if keyword == "pattern"]
+
+
+def keywords_in(schema: JSON) -> Iterator[tuple[str, JSON]]:
+    """The keywords that `strings_of` a schema reads, those of the schemas in it too."""
     for keyword, value in schema.items() if isinstance(schema, dict) else ():
-        if keyword == "pattern":
-            yield value
+        yield keyword, value
         for below in value if keyword in ("allOf", "anyOf") else (value,) if keyword == "not" else ():
-            yield from patterns_in(below)
+            yield from keywords_in(below)
 
 
 def looks_ahead(pattern: str) -> bool:
@@ -182,13 +187,17 @@ def common(languages: Sequence[Language]) -> Language | None:
     return _bounded(lambda: _smallest(_combined(languages, all)))
 
 
-def keywords_of(schema: JSON) -> dict[str, JSON] | None:
+def keywords_of(schema: JSON, language: Language | None = None) -> dict[str, JSON] | None:
     """`pattern`, perhaps with `minLength` and `maxLength`, for the strings of a schema as `strings_of` reads it.
 
     None where that cannot be told, where it would be too large, and where there are no such strings. A count in a
     pattern multiplies with all else that it says: what says the same of texts of any length is often far shorter.
+
+    Args:
+        schema: as `strings_of` takes it.
+        language: its strings in every dialect, where they are known already.
     """
-    language = strings_of(schema, wide=False)
+    language = language or strings_of(schema, wide=False)
     if language is None or language.is_empty:
         return None
     whole = pattern_of(language)

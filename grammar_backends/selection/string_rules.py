@@ -6,7 +6,6 @@ dialects read a pattern in different ways, what is written allows less; where th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from grammar_backends.selection.languages import (
     common,
     exact_strings_of,
     exactly,
+    keywords_in,
     keywords_of,
     language_of,
     looks_ahead,
@@ -57,16 +57,17 @@ def strings(round_: Round, view: View) -> JSON:
     if view.comparison.possible(view.site) != STRING or "type" not in view.schema:
         return None
     schema = _dereferenced(round_, view.site)
-    patterns = [*patterns_in(schema)]
+    patterns = patterns_in(schema)
+    is_negated = any(keyword == "not" for keyword, _ in keywords_in(schema))
     # What one plain pattern says, some engine enforces as it is written.
-    if "not" not in json.dumps(schema) and len(patterns) < 2 and not any(map(looks_ahead, patterns)):
+    if not is_negated and len(patterns) < 2 and not any(map(looks_ahead, patterns)):
         return None
     if not round_.comparison.spend(work_on(*patterns)):
         return None
     language = exact_strings_of(schema) if view.site in round_.deciding else strings_of(schema, wide=False)
     if language is None or language.is_empty:
         return None if language is None else False
-    keywords = keywords_of(schema)
+    keywords = keywords_of(schema, language)
     return None if keywords is None else {**annotating(view.schema), "type": "string", **keywords}
 
 
