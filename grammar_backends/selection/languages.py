@@ -491,28 +491,36 @@ def _combined(languages: Sequence[Language], accepts: Callable[[Sequence[bool]],
 
 def _apart(moves: Iterable[tuple[Ranges, _Key]]) -> Iterator[tuple[Ranges, frozenset[_Key]]]:
     """Moves with characters in common as moves without: each set of characters with all that it leads to."""
-    numbers: dict[_Key, int] = {}  # keys can be large trees: each is hashed once
-    changes: dict[int, list[int]] = {}
+    sets: dict[int, Ranges] = {}  # by id: those of letters are long, and most moves share a few
+    keys: dict[int, list[_Key]] = {}
     for ranges, key in moves:
-        number = numbers.setdefault(key, len(numbers) + 1)
+        sets[id(ranges)] = ranges
+        keys.setdefault(id(ranges), []).append(key)
+    for part, members in _parts(sets):
+        yield part, frozenset(key for member in members for key in keys[member])
+
+
+def _parts(sets: Mapping[int, Ranges]) -> Iterator[tuple[Ranges, list[int]]]:
+    """Normal sets of characters cut up where they overlap: each part with the numbers of the sets that it is of."""
+    if len(sets) == 1:
+        for number, ranges in sets.items():
+            yield ranges, [number]
+        return
+    changes: dict[int, list[int]] = {}
+    for number, ranges in sets.items():
         for low, high in ranges:
             changes.setdefault(low, []).append(number)
-            changes.setdefault(high + 1, []).append(-number)
-    keys = [*numbers]
+            changes.setdefault(high + 1, []).append(number)
     found: dict[frozenset[int], list[tuple[int, int]]] = {}
-    counts: dict[int, int] = {}
+    inside: frozenset[int] = frozenset()
     before = 0
     for code in sorted(changes):
-        if counts:
-            found.setdefault(frozenset(counts), []).append((before, code - 1))
+        if inside:
+            found.setdefault(inside, []).append((before, code - 1))
         before = code
-        for change in changes[code]:
-            left = counts.get(abs(change), 0) + (1 if change > 0 else -1)
-            if left:
-                counts[abs(change)] = left
-            else:
-                del counts[abs(change)]
-    return ((union(ranges), frozenset(keys[number - 1] for number in held)) for held, ranges in found.items())
+        inside = inside.symmetric_difference(changes[code])
+    for members, pieces in found.items():
+        yield union(pieces), [*members]
 
 
 def _explored(
@@ -604,10 +612,11 @@ def _classes(language: Language) -> list[int]:
 
 def _signature(moves: Sequence[tuple[Ranges, int]], classes: Sequence[int]) -> _Signature:
     """Which characters lead to which class."""
-    joined: dict[int, list[tuple[int, int]]] = {}
+    joined: dict[int, Ranges] = {}
     for ranges, target in moves:
-        joined.setdefault(classes[target], []).extend(ranges)
-    return frozenset((number, union(ranges)) for number, ranges in joined.items())
+        known = joined.get(classes[target])
+        joined[classes[target]] = ranges if known is None else union((*known, *ranges))
+    return frozenset(joined.items())
 
 
 def _reaching(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -> set[int]:
