@@ -41,18 +41,19 @@ def check_drafts(sites: SchemaWalk) -> None:
     Raises:
         SpecError: such a keyword, with its pointer.
     """
+    unknown = {keyword for keyword in sites.keywords if not _is_known(keyword, sites.draft)}
+    if not unknown:
+        return
     for site in deciding(sites):
         for keyword in site.schema if isinstance(site.schema, dict) else ():
-            if not _is_known(keyword, sites.draft):
+            if keyword in unknown:
                 raise _unknown(site, keyword, "below not, if, oneOf or contains")
-    loosening = [(keyword, others) for keyword, others in _LOOSENING.items() if not _is_known(keyword, sites.draft)]
-    for site in sites if loosening else ():
-        for keyword, others in loosening:
-            beside = (
-                others.intersection(site.schema) if isinstance(site.schema, dict) and keyword in site.schema else ()
-            )
-            if beside:
-                raise _unknown(site, keyword, f"beside {min(beside)}")
+    for site in sites:
+        for keyword in unknown & _LOOSENING.keys():
+            if isinstance(site.schema, dict) and keyword in site.schema:
+                beside = _LOOSENING[keyword].intersection(site.schema)
+                if beside:
+                    raise _unknown(site, keyword, f"beside {min(beside)}")
 
 
 def _is_known(keyword: str, draft: int) -> bool:

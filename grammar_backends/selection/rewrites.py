@@ -80,6 +80,8 @@ def rewrite(
 
 def _is_plain(sites: SchemaWalk) -> bool:
     """True when a subschema means the same wherever it stands, and however it says it."""
+    if sites.keywords.isdisjoint(_NAMED_PLACES | _UNEVALUATED | {"id"}):
+        return True
     for site in sites:
         if not isinstance(site.schema, dict):
             continue

@@ -116,6 +116,8 @@ class SchemaWalk:
         self.legacy_bounds = draft < 6
         """True when `exclusiveMinimum` and its like are booleans (drafts before 6)."""
         self.sites: dict[str, Site] = {}
+        self.keywords: set[str] = set()
+        """Every keyword that some site has, also those that mean nothing."""
         self._resources: _Resources | None = None
         self._pending: list[Site] = []
         self.root = self._site("", schema, "", 0, "", "")
@@ -160,13 +162,14 @@ class SchemaWalk:
             raise SpecError(f"json_schema: too large (more than {MAX_SITES} subschemas)", pointer=pointer)
         bits = ANY
         if isinstance(schema, dict):
-            own_uri = _own_uri(schema, self.legacy_refs)
+            own_uri = _own_uri(schema, self.legacy_refs) if "$id" in schema or "id" in schema else ""
             if own_uri:
                 base_uri, base = _joined(base_uri, own_uri, pointer, "$id"), pointer
             if self.legacy_refs and "$ref" in schema:
                 schema = {"$ref": schema["$ref"]}
             if "type" in schema:
                 bits = declared(schema)
+            self.keywords.update(schema)
         site = Site(pointer, schema, keyword, depth, base, base_uri, bits)
         self.sites[pointer] = site
         self._pending.append(site)
@@ -189,28 +192,23 @@ class SchemaWalk:
             site.target = self._resolve(site, reference)
 
     def _children(self, site: Site, keyword: str, value: JSON, shape: str) -> None:
+        pointer, depth, base, uri = f"{site.pointer}/{keyword}", site.depth + 1, site.base, site.base_uri
         if shape == ITEMS:
             shape = SCHEMAS if isinstance(value, list) else SCHEMA
         if shape == SCHEMA:
-            self._child(site, keyword, None, value)
+            site.children[keyword, None] = self._site(pointer, value, keyword, depth, base, uri)
         elif shape == SCHEMAS:
             if not isinstance(value, list):
                 raise _malformed(site.pointer, keyword, f"must be a list of schemas, not {json_type(value)}")
             for index, item in enumerate(value):
-                self._child(site, keyword, index, item)
+                site.children[keyword, index] = self._site(f"{pointer}/{index}", item, keyword, depth, base, uri)
         elif not isinstance(value, dict):
             raise _malformed(site.pointer, keyword, f"must be an object, not {json_type(value)}")
         else:
             for name, item in value.items():
                 if not (shape == DEPENDENCIES and isinstance(item, (list, str))):
-                    self._child(site, keyword, name, item)
-
-    def _child(self, site: Site, keyword: str, name: str | int | None, schema: JSON) -> None:
-        pointer = f"{site.pointer}/{keyword}"
-        if name is not None:
-            pointer = f"{pointer}/{escape(name) if isinstance(name, str) else name}"
-        child = self._site(pointer, schema, keyword, site.depth + 1, site.base, site.base_uri)
-        site.children[keyword, name] = child
+                    child = self._site(f"{pointer}/{escape(name)}", item, keyword, depth, base, uri)
+                    site.children[keyword, name] = child
 
     def _resolve(self, site: Site, reference: JSON) -> Site | None:
         if not isinstance(reference, str):
@@ -349,16 +347,13 @@ def _draft(schema: JSON) -> int:
 
 
 def _check_json_depth(schema: JSON) -> None:
-    level = [schema] if isinstance(schema, (dict, list)) else []
+    level = [schema] if type(schema) in (dict, list) else []
     depth = 0
     while level:
         if depth > MAX_JSON_DEPTH:
             raise SpecError(f"json_schema: nested too deep (more than {MAX_JSON_DEPTH} JSON levels)")
-        below: list[JSON] = []
-        for node in level:
-            values = node.values() if isinstance(node, dict) else node
-            below += [value for value in values if isinstance(value, (dict, list))]
-        level, depth = below, depth + 1
+        below = (value for node in level for value in (node.values() if type(node) is dict else node))
+        level, depth = [value for value in below if type(value) in (dict, list)], depth + 1
 
 
 def _check_chains(root: Site) -> None:
@@ -634,19 +629,23 @@ class _Productivity:
     """Which kinds of value have at least one finite document at each site: a least fixpoint over the sites.
 
     Every site starts at "none". A site that stays there has no finite document: its own keywords contradict one
-    another, or it needs itself.
+    another, or it needs itself. Only the sites that the root depends on are looked at.
     """
 
     def __init__(self, sites: SchemaWalk) -> None:
-        self.bits: dict[str, int] = dict.fromkeys(sites.sites, 0)
+        self.bits: dict[str, int] = {sites.root.pointer: 0}
         self.blame: dict[str, _Blame] = {}
         self.trials = MAX_TRIALS
         parents: dict[str, list[Site]] = {}
-        for site in sites:
-            for below, _ in _edges(site):
+        found = [sites.root]
+        for site in found:
+            for below in _decisive(site):
+                if below.pointer not in self.bits:
+                    self.bits[below.pointer] = 0
+                    found.append(below)
                 parents.setdefault(below.pointer, []).append(site)
         # Last found first: below before above, so that most sites are computed once.
-        queue = deque(reversed(list(sites)))
+        queue = deque(reversed(found))
         waiting = set(self.bits)
         while queue:
             site = queue.popleft()
@@ -660,7 +659,8 @@ class _Productivity:
                         queue.append(parent)
 
     def dead(self, site: Site) -> bool:
-        return not self.bits[site.pointer]
+        """True for a site that decides and has no value as far as is known; the others do not matter."""
+        return not self.bits.get(site.pointer, ANY)
 
     def of(self, site: Site) -> int:
         """The kinds of value that this site admits, as far as is known so far."""
@@ -799,6 +799,19 @@ class _Productivity:
             if not bits:
                 return 0
         return bits
+
+
+def _decisive(site: Site) -> Iterator[Site]:
+    """The sites below that decide which values there are of a site: not the properties that may be absent."""
+    schema = site.schema
+    if not isinstance(schema, dict) or _NARROWING.isdisjoint(schema):
+        return
+    if site.target is not None:
+        yield site.target
+    required = set(schema.get("required", ()))
+    for (keyword, name), below in site.children.items():
+        if keyword != "properties" or name in required or "minProperties" in schema:
+            yield below
 
 
 _ENDLESS = "it needs itself, so that no document ever ends"
