@@ -77,6 +77,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from grammar_backends.contract.spec import JSON
 from grammar_backends.errors import shown
@@ -95,7 +96,7 @@ from grammar_backends.selection.patterns import (
 from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["CHECKS", "COSTS", "Check", "Settings", "pairs_among"]
+__all__ = ["CHECKS", "COSTS", "Check", "NamedCheck", "Settings"]
 
 Settings = Mapping[str, JSON]
 
@@ -104,8 +105,6 @@ Check = Callable[[View, Settings], Iterator[Finding]]
 
 def _typeless(view: View, settings: Settings) -> Iterator[Finding]:
     """Without `type` an engine guesses one, or enforces nothing."""
-    if "type" in view.schema or any(keyword in view.schema for keyword in COMBINATORS):
-        return
     for keyword in view.schema:
         if keyword in settings.get("naming", ()) or (keyword in GROUPS and not asserts_nothing(view, keyword)):
             yield view.finding(keyword, f"{keyword} is not enforced without type", f'Add "type": "{GROUPS[keyword]}"')
@@ -399,7 +398,7 @@ def _unevaluated(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _closed(view: View, settings: Settings) -> Iterator[Finding]:
     """An engine's own idea of "closed": arrays with listed or counted items too, but not bare objects."""
-    if view.options.additional_properties != "closed" or "type" not in view.schema:
+    if view.options.additional_properties != "closed":
         return
     schema = view.schema
     if view.bits & ARRAY and not {"items", "unevaluatedItems"} & set(schema):
@@ -468,14 +467,6 @@ def _is_about(view: View, keyword: str) -> bool:
     return group is None or view.bits & GROUP_BITS[group] != 0
 
 
-def pairs_among(settings: Settings, keywords: Collection[str]) -> Settings:
-    """The settings of the check "keywords-beside" that are about a schema with just these keywords."""
-    found = {
-        key: [other for other in others if other in keywords] for key, others in settings.items() if key in keywords
-    }
-    return {keyword: others for keyword, others in found.items() if others}
-
-
 def _open_properties(views: Sequence[View], settings: Settings) -> Finding | None:
     """Listed properties of objects that stay open: each makes some engines write out all the names it is not."""
     found = [view for view in views if view.schema.get("properties") and _is_open(view)]
@@ -517,35 +508,61 @@ COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {"op
 """By name, what makes an engine slow; None when it does not apply."""
 
 
-CHECKS: Mapping[str, tuple[Sequence[str], Check]] = {
-    "allof-branches": (("allOf",), _branches),
-    "boolean-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _boolean_bounds),
-    "closed": (("",), _closed),
-    "closed-shapes": (("",), _closed_shapes),
-    "crossed-counts": (("minItems", "minLength", "minProperties"), _crossed_counts),
-    "counted-properties": (("maxProperties", "minProperties"), _counted_properties),
-    "depth": (("",), _depth),
-    "enum-containers": (("const", "enum"), _enum_containers),
-    "enum-integers": (("const", "enum"), _enum_integers),
-    "enum-numbers": (("const", "enum"), _enum_numbers),
-    "enum-type-conflict": (("const", "enum"), _enum_type_conflict),
-    "false-schema": (("",), _false_schema),
-    "bounds": (_BOUNDS, _bounds),
-    "keywords-beside": (("",), _beside),
-    "list-items": (("items",), _list_items),
-    "number-bounds": (("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
-    "oneof-disjoint": (("oneOf",), _one_of),
-    "open-names": (("properties",), _open_names),
-    "pattern": (("pattern",), _pattern),
-    "pattern-properties": (("patternProperties",), _pattern_properties),
-    "prefix-items": (("prefixItems",), _prefix_items),
-    "property-names": (("propertyNames",), _property_names),
-    "refs": (("$ref",), _ref),
-    "required-needs-properties": (("required",), _required_properties),
-    "root-boolean": (("",), _root_boolean),
-    "steps": (("multipleOf",), _steps),
-    "typeless-constraints": (("",), _typeless),
-    "unevaluated": (("unevaluatedItems", "unevaluatedProperties"), _unevaluated),
-    "whole-counts": (_COUNTS, _whole_counts),
+class NamedCheck(NamedTuple):
+    """A check, and the schemas that it is for by their keywords.
+
+    Attributes:
+        keywords: with any of these a schema is looked at; "" is in every schema, and none at all is a boolean.
+        run: what it finds.
+        settings_for: the settings as far as they are about a schema with these keywords; None where they are not.
+    """
+
+    keywords: Sequence[str]
+    run: Check
+    settings_for: Callable[[Settings, Collection[str]], Settings | None] = lambda settings, keywords: settings
+
+
+def _where_untyped(settings: Settings, keywords: Collection[str]) -> Settings | None:
+    is_typed = "type" in keywords or any(keyword in keywords for keyword in COMBINATORS)
+    return None if is_typed or GROUPS.keys().isdisjoint(keywords) else settings
+
+
+def _pairs_among(settings: Settings, keywords: Collection[str]) -> Settings | None:
+    found = {
+        key: [other for other in others if other in keywords] for key, others in settings.items() if key in keywords
+    }
+    return {keyword: others for keyword, others in found.items() if others} or None
+
+
+CHECKS: Mapping[str, NamedCheck] = {
+    "allof-branches": NamedCheck(("allOf",), _branches),
+    "boolean-bounds": NamedCheck(("exclusiveMaximum", "exclusiveMinimum"), _boolean_bounds),
+    "closed": NamedCheck(("type",), _closed),
+    "closed-shapes": NamedCheck(("",), _closed_shapes),
+    "crossed-counts": NamedCheck(("minItems", "minLength", "minProperties"), _crossed_counts),
+    "counted-properties": NamedCheck(("maxProperties", "minProperties"), _counted_properties),
+    "depth": NamedCheck(("",), _depth),
+    "enum-containers": NamedCheck(("const", "enum"), _enum_containers),
+    "enum-integers": NamedCheck(("const", "enum"), _enum_integers),
+    "enum-numbers": NamedCheck(("const", "enum"), _enum_numbers),
+    "enum-type-conflict": NamedCheck(("const", "enum"), _enum_type_conflict),
+    "false-schema": NamedCheck((), _false_schema),
+    "bounds": NamedCheck(_BOUNDS, _bounds),
+    "keywords-beside": NamedCheck(("",), _beside, _pairs_among),
+    "list-items": NamedCheck(("items",), _list_items),
+    "number-bounds": NamedCheck(("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
+    "oneof-disjoint": NamedCheck(("oneOf",), _one_of),
+    "open-names": NamedCheck(("properties",), _open_names),
+    "pattern": NamedCheck(("pattern",), _pattern),
+    "pattern-properties": NamedCheck(("patternProperties",), _pattern_properties),
+    "prefix-items": NamedCheck(("prefixItems",), _prefix_items),
+    "property-names": NamedCheck(("propertyNames",), _property_names),
+    "refs": NamedCheck(("$ref",), _ref),
+    "required-needs-properties": NamedCheck(("required",), _required_properties),
+    "root-boolean": NamedCheck((), _root_boolean),
+    "steps": NamedCheck(("multipleOf",), _steps),
+    "typeless-constraints": NamedCheck(("",), _typeless, _where_untyped),
+    "unevaluated": NamedCheck(("unevaluatedItems", "unevaluatedProperties"), _unevaluated),
+    "whole-counts": NamedCheck(_COUNTS, _whole_counts),
 }
-"""By name, the keywords that bring a check on ("" is every schema), and the check."""
+"""The checks by name."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.errors import PluginError, shown
-from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings, pairs_among
+from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
@@ -25,6 +25,9 @@ __all__ = ["Judged", "SchemaSupport"]
 
 MAX_READINGS = 4_096
 """Sets of keywords that one table remembers."""
+
+_BOOLEAN = "true or false"
+"""Stands for the keywords of a schema without any."""
 
 Judged: TypeAlias = "tuple[View, tuple[Finding, ...]]"
 
@@ -78,7 +81,7 @@ class SchemaSupport:
                 raise PluginError(f"support data of {data['engine']}: unknown checks or costs {', '.join(unknown)}")
             triggered: dict[str, list[str]] = {}
             for name in checks:
-                for keyword in CHECKS[name][0]:
+                for keyword in CHECKS[name].keywords or (_BOOLEAN,):
                     triggered.setdefault(keyword, []).append(name)
             return cls(
                 engine=data["engine"],
@@ -109,16 +112,13 @@ class SchemaSupport:
 
     def judged(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[Judged]:
         """The sites with findings, each with these, outer ones first; raises as `findings` does."""
-        for view in self.views(schema, options):
-            found = tuple(self.at(view))
-            if found:
-                yield view, found
-
-    def views(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Iterator[View]:
-        """Every site of a schema that is judged by itself, outer ones first; raises as `findings` does."""
+        names_apart = "property-names" in self.checks  # which then judges the names' schema too
         for view in _views(schema, options):
-            if view.site.keyword != "propertyNames" or "property-names" not in self.checks:
-                yield view
+            reading = self._reading(view.keywords)
+            if reading and not (names_apart and view.site.keyword == "propertyNames"):
+                found = tuple(self._found(view, reading))
+                if found:
+                    yield view, found
 
     def cost(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Finding | None:
         """Why this engine, though it enforces the schema, is so slow to compile it that another one is better (B14).
@@ -133,9 +133,8 @@ class SchemaSupport:
         views = _views(schema, options)
         return next((found for name in self.costs if (found := COSTS[name](views, self.costs[name]))), None)
 
-    def at(self, view: View) -> Iterator[Finding]:
-        """The findings at one site."""
-        for check, keyword, settings in self._reading(tuple(view.schema)):
+    def _found(self, view: View, reading: _Reading) -> Iterator[Finding]:
+        for check, keyword, settings in reading:
             if check is not None:
                 yield from check(view, settings)
             elif not (self._is_harmless(keyword) and asserts_nothing(view, keyword)):
@@ -155,16 +154,13 @@ class SchemaSupport:
 
     def _looked_at(self, keywords: tuple[str, ...]) -> Iterator[tuple[Check | None, str, Settings]]:
         ran: set[str] = set()
-        for keyword in ("", *keywords):
+        for keyword in ("", *keywords) if keywords else ("", _BOOLEAN):
             for name in self._triggered.get(keyword, ()):
                 if name not in ran:
                     ran.add(name)
-                    settings = self.checks[name]
-                    if name == "keywords-beside":
-                        settings = pairs_among(settings, keywords)
-                        if not settings:
-                            continue
-                    yield CHECKS[name][1], keyword, settings
+                    settings = CHECKS[name].settings_for(self.checks[name], keywords)
+                    if settings is not None:
+                        yield CHECKS[name].run, keyword, settings
             if keyword in ASSERTIONS and not self._always_enforces(keyword):
                 yield None, keyword, {}
 

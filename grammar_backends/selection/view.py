@@ -25,10 +25,11 @@ class View:
         options: how the schema is to be read.
         comparison: what is known about pairs of sites, shared by every view of one schema.
         schema: the site's schema as an object; empty for a boolean.
+        keywords: its keywords, in their order.
         bits: the kinds of value that its `type` allows.
     """
 
-    __slots__ = ("bits", "comparison", "options", "schema", "site", "sites")
+    __slots__ = ("bits", "comparison", "keywords", "options", "schema", "site", "sites")
 
     def __init__(self, site: Site, sites: SchemaWalk, options: GrammarOptions, comparison: Comparison) -> None:
         self.site = site
@@ -36,6 +37,7 @@ class View:
         self.options = options
         self.comparison = comparison
         self.schema: Mapping[str, JSON] = site.schema if isinstance(site.schema, dict) else {}
+        self.keywords = tuple(self.schema)
         self.bits = site.bits
 
     def finding(self, keyword: str, reason: str, hint: str | None = None) -> Finding:
