@@ -82,7 +82,7 @@ def _changes(trace: Trace) -> list[Table | str]:
     rows = [list(change) for change in trace.changes]
     if step is None or not rows:
         return []
-    why = "which enforces it, but slowly" if step.verdict == "deferred" else "which does not enforce it as it is"
+    why = "which enforces it, but with a cost" if step.verdict == "deferred" else "which does not enforce it as it is"
     if len(rows) > MOST_ROWS:
         rows = [*rows[:MOST_ROWS], ["", f"and {len(rows) - MOST_ROWS} more"]]
     return [f"For {step.backend}, the first choice, {why}:", Table("", ["Where", "Change"], rows)]

@@ -105,11 +105,11 @@ def select_backend(
 ) -> Selection:
     """The first backend that enforces all of `spec` and can work with `vocabulary`.
 
-    One that enforces it, but is measured to be slow at it, is deferred: it is chosen when no other does. Where no
-    engine enforces a spec as it is written, one may enforce a rewritten form with the same meaning; and where that
-    fails too, a lenient policy says what may be left out. A malformed spec stops the search with one precise error;
-    only a lack of support makes it go on (C2.2). What the front end let pass and an engine then calls malformed is the
-    engine's own limit as long as another backend takes it, and the client's mistake when none does.
+    One that enforces it, but slowly or with fewer texts than it could allow, is deferred: it is chosen when no other
+    does. Where no engine enforces a spec as it is written, one may enforce a rewritten form with the same meaning; and
+    where that fails too, a lenient policy says what may be left out. A malformed spec stops the search with one precise
+    error; only a lack of support makes it go on (C2.2). What the front end let pass and an engine then calls malformed
+    is the engine's own limit as long as another backend takes it, and the client's mistake when none does.
 
     Raises:
         SpecError: malformed or unsatisfiable.
@@ -176,7 +176,7 @@ def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | 
 def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Callable[[Step], Step]) -> Trace:
     """The trace after one candidate after another was attempted, until one was chosen.
 
-    Those come first that enforce the spec as it is written, then those that do so slowly, then those that enforce it
+    Those come first that enforce the spec as it is written, then those that are deferred, then those that enforce it
     rewritten, then those that leave out what may be ignored.
     """
     priced = _priced(spec, _candidates(spec, host, policy), policy)
@@ -277,8 +277,8 @@ def _judge(spec: GrammarSpec, record: BackendRecord, cost: Cost | None) -> Step:
     findings = findings_of(spec, record.spec)
     if findings:
         return Step(name, "refused", findings, cost=cost)
-    slow = None if cost else cost_of(spec, record.spec)
-    return Step(name, "deferred", (slow,)) if slow else Step(name, "chosen", cost=cost)
+    worse = cost_of(spec, record.spec, timed=cost is not None)
+    return Step(name, "deferred", (worse,), cost=cost) if worse else Step(name, "chosen", cost=cost)
 
 
 def _refusal(trace: Trace) -> UnsupportedFeature:

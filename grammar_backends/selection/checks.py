@@ -70,6 +70,7 @@ Each is written once here for every engine. A table names those that apply to it
     cost                       reason                                       settings
     -------------------------  -------------------------------------------  --------------------------------------------
     open-properties            listed properties of open objects            most: properties that are quick enough
+    short-decimals             bounded numbers have few decimals            most: decimals
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ from grammar_backends.selection.patterns import (
 from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
 from grammar_backends.selection.view import View, asserts_nothing
 
-__all__ = ["CHECKS", "COSTS", "Check", "NamedCheck", "Settings"]
+__all__ = ["CHECKS", "COSTS", "TIMES", "Check", "NamedCheck", "Settings"]
 
 Settings = Mapping[str, JSON]
 
@@ -504,8 +505,24 @@ def _is_open(view: View) -> bool:
     return not closed_by_option or view.schema.get("unevaluatedProperties", False) is not False
 
 
-COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {"open-properties": _open_properties}
-"""By name, what makes an engine slow; None when it does not apply."""
+def _short_decimals(views: Sequence[View], settings: Settings) -> Finding | None:
+    """Numbers with a bound, of which an engine allows some decimals only: 37.7749295 is not among those up to 90."""
+    for view in views:
+        keyword = next((key for key in _BOUNDS if view.bits & FRACTION and view.number(key) is not None), None)
+        if keyword is not None:
+            reason = f"numbers beside a bound are allowed {settings['most']} decimals at most"
+            return view.finding(keyword, reason, 'Write "type": "integer" where whole numbers are meant')
+    return None
+
+
+COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {
+    "open-properties": _open_properties,
+    "short-decimals": _short_decimals,
+}
+"""By name, why another engine that enforces a schema is better: this one is slow, or allows less than all valid texts.
+None when it does not apply."""
+TIMES = frozenset(("open-properties",))
+"""The costs that are times, of which a model of an engine's times knows better."""
 
 
 class NamedCheck(NamedTuple):

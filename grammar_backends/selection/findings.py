@@ -78,8 +78,9 @@ class Step:
 
     Attributes:
         backend: its name.
-        verdict: "chosen"; "deferred" when it enforces the spec, but so slowly that others come first; "refused" for
-            its findings; "skipped" when it cannot be used here at all; "not tried" when another was chosen before.
+        verdict: "chosen"; "deferred" when it enforces the spec, but slowly or too narrowly, so that others come first;
+            "refused" for its findings; "skipped" when it cannot be used here at all; "not tried" when another was
+            chosen before.
         findings: why, for "deferred", "refused" and "skipped".
         rewrites: where the engine gets another schema, with the same meaning; for "chosen".
         ignored: what the engine does not enforce, since the policy says that it may be ignored; for "chosen".

@@ -126,12 +126,15 @@ def _tag_plan(spec: GrammarSpec, backend: BackendSpec, ignore: frozenset[str]) -
 
 
 @functools.lru_cache(maxsize=256)
-def cost_of(spec: GrammarSpec, backend: BackendSpec) -> Finding | None:
-    """Why another backend that enforces a spec is better than this one, which does too; None when it is not."""
+def cost_of(spec: GrammarSpec, backend: BackendSpec, timed: bool = False) -> Finding | None:
+    """Why another backend that enforces a spec is better than this one, which does too; None when it is not.
+
+    `timed` as in `SchemaSupport.cost`.
+    """
     if spec.kind is not GrammarKind.JSON_SCHEMA:
         return None
     support = _schema_support(backend)
-    return support.cost(walk_of(spec.text), spec.options) if support and support.costs else None
+    return support.cost(walk_of(spec.text), spec.options, timed) if support and support.costs else None
 
 
 def _regex_findings(pattern: str, backend: BackendSpec) -> list[Finding]:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from grammar_backends.contract.spec import JSON, STANDARD_FORMATS, GrammarOptions
 from grammar_backends.errors import PluginError, shown
-from grammar_backends.selection.checks import CHECKS, COSTS, Check, Settings
+from grammar_backends.selection.checks import CHECKS, COSTS, TIMES, Check, Settings
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
@@ -120,18 +120,24 @@ class SchemaSupport:
                 if found:
                     yield view, found
 
-    def cost(self, schema: JSON | SchemaWalk, options: GrammarOptions) -> Finding | None:
-        """Why this engine, though it enforces the schema, is so slow to compile it that another one is better (B14).
+    def cost(self, schema: JSON | SchemaWalk, options: GrammarOptions, timed: bool = False) -> Finding | None:
+        """Why another engine is better, though this one enforces the schema (B14).
 
-        None when it is not: the engine is quick at the schema, or nothing slow was measured.
+        None when none is: this one is quick at it and takes every valid text, for all that was measured.
+
+        Args:
+            schema: what is to be enforced.
+            options: how it is to be read.
+            timed: whether the time is known, so that it does not count here.
 
         Raises:
             SpecError: as `findings`.
         """
-        if not self.costs:
+        names = [name for name in self.costs if not (timed and name in TIMES)]
+        if not names:
             return None
         views = _views(schema, options)
-        return next((found for name in self.costs if (found := COSTS[name](views, self.costs[name]))), None)
+        return next((found for name in names if (found := COSTS[name](views, self.costs[name]))), None)
 
     def _found(self, view: View, reading: _Reading) -> Iterator[Finding]:
         for check, keyword, settings in reading:

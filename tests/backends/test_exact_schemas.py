@@ -203,3 +203,10 @@ def test_c3_a_whole_number_is_excluded_however_near_the_other_bound_is(name: str
 @pytest.mark.parametrize("schema", [{"exclusiveMinimum": 0}, {"exclusiveMinimum": 0, "maximum": 1}])
 def test_c3_a_whole_number_is_excluded_where_guidance_can(schema: Any) -> None:
     assert takes("guidance", GrammarSpec.json_schema({"type": "number", **schema}), "0", "0.5") == [False, True]
+
+
+def test_c3_xgrammar_has_six_decimals_beside_a_bound_as_its_costs_say() -> None:
+    """Once this fails, `short-decimals` can leave xgrammar's table."""
+    spec = GrammarSpec.json_schema({"type": "number", "minimum": 0})
+    assert takes("xgrammar", spec, "0.123456", "0.1234567") == [True, False]
+    assert takes("guidance", spec, "0.123456", "0.1234567") == [True, True]

@@ -79,6 +79,31 @@ def test_c2_1_a_deferred_backend_is_chosen_when_no_other_enforces_it(host: Plugi
     assert select_backend(spec, vocabulary, host=host, policy=only).backend.name == "xgrammar"
 
 
+@pytest.mark.parametrize("policy", ["default", "fast"])
+@pytest.mark.parametrize(
+    ("bounds", "beyond"),
+    [
+        ({"minimum": -90, "maximum": 90}, "90.0000001"),
+        ({"exclusiveMinimum": -34}, "-34.0000001"),
+        ({"maximum": 0.5}, "0.50000000001"),
+    ],
+)
+def test_c2_1_bounded_numbers_keep_their_decimals(
+    bounds: dict[str, Any], beyond: str, policy: str, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    spec = GrammarSpec.json_schema({"type": "number", **bounds})
+    selection = select_backend(spec, vocabulary, host=host, policy=policy)
+    compiled = selection.backend.compile_grammar(spec)
+    texts = ("-33.8688197", "0.4990000000000001", beyond)
+    assert [accepts(compiled, text) for text in texts] == [True, True, False]
+
+
+def test_c2_1_a_bounded_integer_is_not_deferred_and_a_bounded_number_is(host: PluginHost) -> None:
+    for kind, verdict in (("integer", "chosen"), ("number", "deferred")):
+        schema = {**CLOSED, "properties": {"a": {"type": kind, "minimum": 0}}}
+        assert explain(GrammarSpec.json_schema(schema), host=host).steps[0].verdict == verdict
+
+
 def test_c2_1_closed_objects_by_option_are_not_deferred(host: PluginHost) -> None:
     assert verdicts(OPEN, host, additional_properties="closed")["xgrammar"] == "chosen"
 
