@@ -582,10 +582,7 @@ def _classes(language: Language) -> list[int]:
     A class is split as its states turn out to differ. The largest part keeps the number, and only what leads to one of
     the others is looked at again.
     """
-    sources: list[set[int]] = [set() for _ in language.moves]
-    for state, moves in enumerate(language.moves):
-        for _, target in moves:
-            sources[target].add(state)
+    sources = _sources(language.moves)
     classes = [int(state in language.accepting) for state in range(len(sources))]
     sizes = [classes.count(0), classes.count(1)]
     signatures: list[_Signature | None] = [None, None]
@@ -621,17 +618,22 @@ def _signature(moves: Sequence[tuple[Ranges, int]], classes: Sequence[int]) -> _
 
 def _reaching(moves: Sequence[Sequence[tuple[Ranges, int]]], accepting: set[int]) -> set[int]:
     """The states from which a text can be finished."""
-    sources: dict[int, list[int]] = {}
-    for state, found in enumerate(moves):
-        for _, target in found:
-            sources.setdefault(target, []).append(state)
+    sources = _sources(moves)
     live, pending = set(accepting), list(accepting)
     while pending:
-        for state in sources.get(pending.pop(), ()):
-            if state not in live:
-                live.add(state)
-                pending.append(state)
+        found = sources[pending.pop()] - live
+        live |= found
+        pending += found
     return live
+
+
+def _sources(moves: Sequence[Sequence[tuple[Ranges, int]]]) -> list[set[int]]:
+    """By state, those that a character leads from to it."""
+    sources: list[set[int]] = [set() for _ in moves]
+    for state, found in enumerate(moves):
+        for _, target in found:
+            sources[target].add(state)
+    return sources
 
 
 # -- writing -------------------------------------------------------------------------------------------------
