@@ -28,6 +28,9 @@ Each is written once here for every engine. A table names those that apply to it
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
+    merged-patterns            patterns that may both match a name, one in
+                               patternProperties here, one where $ref, allOf,
+                               anyOf or oneOf leads
     number-bounds              a whole number that is excluded, beside a
                                fraction of the same whole part
     oneof-disjoint             oneOf with branches that may both match
@@ -75,6 +78,7 @@ Each is written once here for every engine. A table names those that apply to it
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -311,13 +315,35 @@ def _pattern_properties(view: View, settings: Settings) -> Iterator[Finding]:
         yield from _judged_pattern(view, "patternProperties", pattern, settings)
     if settings.get("closed") and not _is_closed(view) and patterns:
         yield view.finding("patternProperties", "the object must be closed", 'Add "additionalProperties": false')
-    steps = work_on(*patterns) * len(patterns)
-    told_apart = view.comparison.is_certain
-    if len(patterns) > 1 and not told_apart((view.site, "patterns"), steps, lambda: not may_overlap(patterns)):
+    if len(patterns) > 1 and not _exclude_one_another(view, patterns):
         yield view.finding("patternProperties", "two patterns may match one name")
     names = [str(name) for keyword, name in view.site.children if keyword == "properties"]
     if settings.get("apart") and not _are_apart(view, patterns, names):
         yield view.finding("patternProperties", "a pattern may match a name in properties")
+
+
+def _merged_patterns(view: View, settings: Settings) -> Iterator[Finding]:
+    """Patterns of names that only meet where an engine merges the schemas that hold them."""
+    if "patternProperties" not in view.sites.keywords or not view.bits & OBJECT:
+        return
+    parts = view.comparison.conjuncts(view.site)
+    branches = [branch for part in parts for keyword in ("anyOf", "oneOf") for branch in part.group(keyword)]
+    for beside in ((), *map(view.comparison.conjuncts, branches)):
+        found = [list(part.schema.get("patternProperties", ())) for part in (*parts, *beside)]
+        patterns = list(dict.fromkeys(itertools.chain(*found)))
+        if len(patterns) > max(map(len, found)) and not _exclude_one_another(view, patterns):
+            keyword = next(name for name in _MERGING if name in view.schema)
+            yield view.finding(keyword, "patterns that may match one name are not merged", "List them in one schema")
+            return
+
+
+_MERGING = ("allOf", "$ref", "anyOf", "oneOf")
+
+
+def _exclude_one_another(view: View, patterns: Sequence[str]) -> bool:
+    """True when it is certain that no name matches two of the patterns."""
+    steps = work_on(*patterns) * len(patterns)
+    return view.comparison.is_certain(tuple(patterns), steps, lambda: not may_overlap(patterns))
 
 
 def _are_apart(view: View, patterns: Sequence[str], names: Sequence[str]) -> bool:
@@ -567,6 +593,7 @@ CHECKS: Mapping[str, NamedCheck] = {
     "bounds": NamedCheck(_BOUNDS, _bounds),
     "keywords-beside": NamedCheck(("",), _beside, _pairs_among),
     "list-items": NamedCheck(("items",), _list_items),
+    "merged-patterns": NamedCheck(_MERGING, _merged_patterns),
     "number-bounds": NamedCheck(("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
     "oneof-disjoint": NamedCheck(("oneOf",), _one_of),
     "open-names": NamedCheck(("properties",), _open_names),

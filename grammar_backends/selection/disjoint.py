@@ -142,7 +142,7 @@ class Comparison:
         return known
 
     def _disjoint(self, left: Site, right: Site, common: int, depth: int, context: _Context) -> bool:
-        mine, others = self._conjuncts(left), self._conjuncts(right)
+        mine, others = self.conjuncts(left), self.conjuncts(right)
         if not depth or not (mine or others):
             return False
         if self._no_value((*mine, *others)):
@@ -162,14 +162,14 @@ class Comparison:
             return False
         return not common & OBJECT or self._disjoint_objects(mine, others, depth, context[1])
 
-    def _conjuncts(self, site: Site, depth: int = 8) -> tuple[Site, ...]:
+    def conjuncts(self, site: Site, depth: int = 8) -> tuple[Site, ...]:
         """The sites that a value must be valid under wherever it is valid here, by `$ref` and `allOf`; no booleans."""
         if isinstance(site.schema, bool) or not depth:
             return ()
         known = self._parts.get((site, depth))
         if known is None:
             below = [*site.group("allOf"), *([site.target] if site.target is not None else [])]
-            parts = [part for each in below for part in self._conjuncts(each, depth - 1)]
+            parts = [part for each in below for part in self.conjuncts(each, depth - 1)]
             known = self._parts[site, depth] = tuple(dict.fromkeys((site, *parts)))
             self.spend(len(known))
         return known
@@ -209,7 +209,7 @@ class Comparison:
     def _no_property(self, sites: Sequence[Site]) -> bool:
         if not all(map(self.possible, sites)):
             return True
-        return self._no_value([part for site in sites for part in self._conjuncts(site)])
+        return self._no_value([part for site in sites for part in self.conjuncts(site)])
 
 
 def _narrowed(context: _Context, parts: Sequence[Site]) -> _Context:

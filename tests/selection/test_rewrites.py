@@ -701,6 +701,34 @@ def test_c2_5_a_rewrite_is_named_in_the_trace_and_the_engine_enforces_it(
         assert accepts(compiled, document) is valid
 
 
+LARGE, SMALL = {"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 5}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"type": "object", "patternProperties": {"a": LARGE}}, {"patternProperties": {"b": SMALL}}]},
+        {"type": "object", "patternProperties": {"a": LARGE}, "allOf": [{"patternProperties": {"b": SMALL}}]},
+        {
+            "type": "object",
+            "patternProperties": {"a": LARGE},
+            "$ref": "#/$defs/b",
+            "$defs": {"b": {"patternProperties": {"b": SMALL}}},
+        },
+    ],
+    ids=["branches", "beside", "reference"],
+)
+def test_c2_5_patterns_of_names_that_meet_in_a_merger_are_rewritten_apart(
+    schema: Any, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    compiled = select_backend(GrammarSpec.json_schema(schema), vocabulary, host=host).backend.compile_grammar(
+        GrammarSpec.json_schema(schema)
+    )
+    for name, bounds in (("a", (3, 9)), ("b", (1, 5)), ("ab", (3, 5)), ("c", (1, 9))):
+        for number in (1, 4, 9):
+            assert accepts(compiled, {name: number}) is (bounds[0] <= number <= bounds[1]), (name, number)
+
+
 def test_c2_5_explain_and_the_choice_agree_on_rewrites(host: PluginHost, vocabulary: Vocabulary) -> None:
     spec = GrammarSpec.json_schema(DEPENDENT)
     assert explain(spec, host=host).to_dict() == select_backend(spec, vocabulary, host=host).trace.to_dict()

@@ -84,6 +84,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "apart": [{"apart": True}],
         "overlap": [{}],
     },
+    "merged-patterns": {"": [{}]},  # of those that may stand in one schema
     "prefix-items": {"": [{}]},
     "property-names": {
         "": [{}],
@@ -414,11 +415,26 @@ def _patterns() -> Iterator[Probe]:
         {**A_AND_B, "patternProperties": {"^b$": {"minLength": 2}}, **CLOSED},
     )
     yield from about_schema("checks/pattern-properties/apart", apart, NAMES)
-    overlap = _objects(
-        {"patternProperties": {"^[a-z]+$": INTEGER, "^a.*$": {"type": "integer", "minimum": 3}}, **CLOSED}
-    )
+    large = {"type": "integer", "minimum": 3}
+    overlap = _objects({"patternProperties": {"^[a-z]+$": INTEGER, "^a.*$": large}, **CLOSED})
     overlap += _objects({"patternProperties": {"^[a-m]+$": INTEGER, "^[n-z]+$": STRING}, **CLOSED})
-    yield from about_schema("checks/pattern-properties/overlap", overlap, (*NAMES, {"ab": 3}, {"ab": 2}, {"b": 0}))
+    values = (*NAMES, {"ab": 3}, {"ab": 2}, {"b": 0})
+    yield from about_schema("checks/pattern-properties/overlap", overlap, values)
+    letters, starts, others = _objects(
+        {"patternProperties": {"^[a-z]+$": INTEGER}},
+        {"patternProperties": {"^a": large}},
+        {"patternProperties": {"^0": large}},
+    )
+    merged = [
+        {"allOf": [letters, starts]},
+        {"allOf": [letters, others]},
+        {**letters, "allOf": [starts]},
+        {**letters, "$ref": "#/$defs/starts", "$defs": {"starts": starts}},
+        {**letters, "anyOf": [starts, others]},
+        {**letters, "oneOf": [starts, STRING]},
+        {"anyOf": [letters, starts]},
+    ]
+    yield from about_schema("checks/merged-patterns", merged, values)
 
 
 def _object_checks() -> Iterator[Probe]:
