@@ -210,3 +210,26 @@ def test_c3_xgrammar_has_six_decimals_beside_a_bound_as_its_costs_say() -> None:
     spec = GrammarSpec.json_schema({"type": "number", "minimum": 0})
     assert takes("xgrammar", spec, "0.123456", "0.1234567") == [True, False]
     assert takes("guidance", spec, "0.123456", "0.1234567") == [True, True]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [{"title": "t"}, {"nullable": True}, {"x-order": 1}, {"deprecated": True}, {"x-ui": {"type": "string"}}],
+    ids=lambda annotation: next(iter(annotation)),
+)
+@pytest.mark.parametrize(
+    "reference", [{"$ref": "#/$defs/node"}, {"allOf": [{"$ref": "#/$defs/node"}]}], ids=["ref", "allOf"]
+)
+def test_c3_an_annotation_beside_a_reference_that_leads_back_changes_nothing(reference: Any, annotation: Any) -> None:
+    node = {"type": "object", "properties": {"next": {**reference, **annotation}}, "additionalProperties": False}
+    spec = GrammarSpec.json_schema({"$ref": "#/$defs/node", "$defs": {"node": node}})
+    assert takes("guidance", spec, '{"next": {"next": {}}}', '{"next": {"next": 1}}', '{"x": {}}') == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_c3_a_reference_may_lead_into_what_is_no_keyword() -> None:
+    schema = {"$ref": "#/components/schemas/A", "components": {"schemas": {"A": {"enum": ["x"], "x-y": {"B": {}}}}}}
+    assert takes("guidance", GrammarSpec.json_schema(schema), '"x"', '"y"') == [True, False]

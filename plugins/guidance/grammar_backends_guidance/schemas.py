@@ -7,6 +7,7 @@ forbids. What it cannot be made to enforce is refused by the front end, from the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from grammar_backends.contract.formats import IPV6
@@ -20,20 +21,35 @@ __all__ = ["rewritten"]
 
 BY_NAME = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 """Keywords whose value holds schemas by name."""
-ANNOTATIONS = frozenset(
-    {
-        "$comment",
-        "$defs",
-        "$id",
-        "$schema",
-        "definitions",
-        "deprecated",
-        "description",
-        "readOnly",
-        "title",
-        "writeOnly",
-    }
-) | (DATA_KEYWORDS - {"const", "enum"})
+HOLDERS = frozenset({"$defs", "$id", "$schema", "definitions"})
+"""Keywords that say nothing about a value, and where or what a schema is."""
+KEYWORDS = (
+    HOLDERS
+    | BY_NAME
+    | frozenset(
+        (
+            *("$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef", "$ref"),
+            *("additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains", "dependencies"),
+            *(
+                "dependentRequired",
+                "disallow",
+                "divisibleBy",
+                "else",
+                "enum",
+                "exclusiveMaximum",
+                "exclusiveMinimum",
+                "extends",
+                "format",
+                "id",
+                "if",
+            ),
+            *("items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems"),
+            *("minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern", "prefixItems"),
+            *("propertyNames", "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems"),
+        )
+    )
+)
+"""The keywords that llguidance may see: all but annotations."""
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
@@ -79,6 +95,7 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     """The same schema in the form that llguidance enforces.
 
     - Options inside it go: they would loosen what the request's own options say (B5).
+    - Annotations go: beside a reference that leads back to itself, llguidance refuses all that it does not know.
     - What stands beside a `$ref` goes in the drafts that ignore it, since llguidance would not.
     - Formats that JSON Schema does not define go: they are annotations, which llguidance would refuse.
     - Dates, times and host names are written as patterns, which know the calendar and the limits.
@@ -86,9 +103,33 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - A class in a pattern keeps out the quote and the backslash when it excludes them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
-    schema = lone_references({key: value for key, value in schema.items() if key != "x-guidance"})
+    schema = lone_references(_asserting(schema, " ".join(_references(schema))))
     prepared: dict[str, Any] = _Writer(closes_names=_references_stand_alone(schema)).write(schema, alone=True)
     return prepared
+
+
+def _asserting(schema: Any, references: str, are_names: bool = False) -> Any:
+    """A schema without annotations, but for those that a reference leads into."""
+    if isinstance(schema, list):
+        return [_asserting(item, references) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    written: dict[str, Any] = {}
+    for key, value in schema.items():
+        if are_names:
+            written[key] = _asserting(value, references)
+        elif key in DATA_KEYWORDS & KEYWORDS:
+            written[key] = value
+        elif key in KEYWORDS or f"/{key}" in references:
+            written[key] = _asserting(value, references, key in BY_NAME or key == "dependencies")
+    return written
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        yield schema["$ref"]
+    for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _references(below)
 
 
 class _Writer:
@@ -145,7 +186,7 @@ def _stays_alone(schema: dict[str, Any], key: str, alone: bool) -> bool:
         return False
     if key in BRANCHES:
         single = key != "allOf" or (isinstance(schema[key], list) and len(schema[key]) == 1)
-        return alone and single and not schema.keys() - ANNOTATIONS - {key}
+        return alone and single and not schema.keys() - HOLDERS - {key}
     return alone
 
 
@@ -155,7 +196,7 @@ def _references_stand_alone(schema: Any, alone: bool = True) -> bool:
         return all(_references_stand_alone(item, alone) for item in schema)
     if not isinstance(schema, dict):
         return True
-    if "$ref" in schema and (not alone or schema.keys() - ANNOTATIONS - {"$ref"}):
+    if "$ref" in schema and (not alone or schema.keys() - HOLDERS - {"$ref"}):
         return False
     return all(
         _references_stand_alone(list(value.values()) if key in BY_NAME and isinstance(value, dict) else value, below)
