@@ -1,14 +1,15 @@
 """Formats of JSON Schema that a regular expression can say exactly: for engines that do not know them.
 
 Each pattern is written after the grammar of its specification, in the syntax that all dialects share. What no regular
-expression says exactly is not here: `regex`, and host names and mail addresses beyond ASCII.
+expression says exactly is not here: `regex`, and host names and mail addresses beyond ASCII. Where seconds leap no
+expression knows, so that the patterns of times have those that are certain, and are too narrow to be negated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["FORMAT_PATTERNS", "IPV6"]
+__all__ = ["FORMAT_PATTERNS", "FORMAT_SHAPES", "NARROW_FORMATS"]
 
 _PERCENT = "%[0-9A-Fa-f]{2}"
 _UNRESERVED = r"A-Za-z0-9\-._~"
@@ -36,8 +37,23 @@ def _ipv6() -> str:
     return f"(?:{'|'.join(ways)})"
 
 
-IPV6 = _ipv6()
-"""What an IPv6 address looks like, without anchors."""
+_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+_IPV6 = _ipv6()
+
+_LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE = (
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_CLOCK = (
+    r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    r"|23:59:60(?:\.[0-9]+)?(?:[Zz]|[+-]00:00))"
+)
+
+_DAYS = "[0-9]+D|[0-9]+M(?:[0-9]+D)?|[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?"
+_HOURS = "T(?:[0-9]+S|[0-9]+M(?:[0-9]+S)?|[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?)"
+
+_UUID = "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 
 
 def _reference(more: str, private: str) -> tuple[str, str]:
@@ -49,7 +65,7 @@ def _reference(more: str, private: str) -> tuple[str, str]:
     segment = one_of(":@")
     below = f"(?:/{segment}*)*"
     future = rf"[vV][0-9A-Fa-f]+\.[{_UNRESERVED}{_DELIMITERS}:]+"
-    host = rf"(?:\[(?:{IPV6}|{future})\]|{one_of('')}*)"
+    host = rf"(?:\[(?:{_IPV6}|{future})\]|{one_of('')}*)"
     authority = f"//(?:{one_of(':')}*@)?{host}(?::[0-9]*)?{below}"
     absolute = f"/(?:{segment}+{below})?"
     query = rf"(?:\?(?:{one_of(f':@/?{private}')})*)?(?:#(?:{one_of(':@/?')})*)?"
@@ -67,12 +83,38 @@ _VARIABLE = f"(?:[A-Za-z0-9_]|{_PERCENT})(?:\\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?:
 _LITERAL = f"[!#$&(-;=?-\\[\\]_a-z~{_BEYOND_ASCII}{_PRIVATE}]|{_PERCENT}"
 
 FORMAT_PATTERNS: Mapping[str, str] = {
+    "date": f"^{_DATE}$",
+    "date-time": f"^{_DATE}[Tt]{_CLOCK}$",
+    "duration": f"^P(?:(?:{_DAYS})(?:{_HOURS})?|{_HOURS}|[0-9]+W)$",
+    "ipv4": f"^{_IPV4}$",
+    "ipv6": f"^{_IPV6}$",
     "iri": f"^{_IRI}$",
     "iri-reference": f"^(?:{_IRI}|{_IRI_RELATIVE})$",
     "json-pointer": f"^{_POINTER}$",
     "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
+    "time": f"^{_CLOCK}$",
     "uri": f"^{_URI}$",
     "uri-reference": f"^(?:{_URI}|{_RELATIVE})$",
     "uri-template": f"^(?:{_LITERAL}|\\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\\}})*$",
+    "uuid": f"^{_UUID}$",
 }
-"""By name: RFC 3986, 3987, 6570, 6901, and the draft of relative JSON pointers."""
+"""By name: RFC 3339, 3986, 3987, 4122, 4291, 6570, 6901, and the draft of relative JSON pointers."""
+
+NARROW_FORMATS = frozenset(("date-time", "time"))
+"""Formats that allow more than their pattern: seconds that leap at other times."""
+
+FORMAT_SHAPES: Mapping[str, str] = {
+    "date": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "date-time": "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:",
+    "duration": "^P[0-9A-Z]+$",
+    "email": '^(?:"|[^":@]+@)',
+    "hostname": r"^[A-Za-z0-9.\-]+$",
+    "ipv4": r"^[0-9]{1,3}(?:\.[0-9]{1,3}){3}$",
+    "ipv6": r"^[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*$",
+    "json-pointer": r"^(?:/[\s\S]*)?$",
+    "relative-json-pointer": "^[0-9]",
+    "time": r"^[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+\-][0-9]{2}:[0-9]{2})$",
+    "uri": r"^[A-Za-z][A-Za-z0-9+.\-]*:",
+    "uuid": "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$",
+}
+"""By name, a short pattern that all strings of a format match, and others too: it tells what is of no such format."""

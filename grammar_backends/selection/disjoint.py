@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from grammar_backends.contract.formats import FORMAT_SHAPES
 from grammar_backends.contract.spec import JSON
+from grammar_backends.selection.languages import have_none, work_on
 from grammar_backends.selection.patterns import cannot_match
 from grammar_backends.selection.schema import (
     ANY,
@@ -156,7 +158,7 @@ class Comparison:
         schemas = [part.schema for part in (*mine, *others)]
         if common & (INT | FRACTION) and not _disjoint_numbers(schemas):
             return False
-        if common & STRING and not _disjoint_strings(schemas):
+        if common & STRING and not self._disjoint_strings(schemas):
             return False
         if common & ~(INT | FRACTION | STRING | OBJECT):
             return False
@@ -206,6 +208,13 @@ class Comparison:
             self.disjoint(left, right, depth - 1) for one, other in values for left in one for right in other
         )
 
+    def _disjoint_strings(self, schemas: Sequence[Mapping[str, JSON]]) -> bool:
+        longest = min(_length_of(schema, "maxLength", 1) for schema in schemas)
+        if longest < max(_length_of(schema, "minLength", 0) for schema in schemas):
+            return True
+        patterns = list(dict.fromkeys(pattern for schema in schemas for pattern in _shapes_of(schema)))
+        return len(patterns) > 1 and self.is_certain(tuple(patterns), work_on(*patterns), lambda: have_none(patterns))
+
     def _no_property(self, sites: Sequence[Site]) -> bool:
         if not all(map(self.possible, sites)):
             return True
@@ -253,9 +262,7 @@ def _excludes_beside(schema: Mapping[str, JSON], value: JSON) -> bool:
         return True
     if isinstance(value, dict):
         return any(name not in value for name in required_of(schema))
-    if isinstance(value, str) and isinstance(schema.get("pattern"), str):
-        return cannot_match(schema["pattern"], value)
-    return False
+    return isinstance(value, str) and any(cannot_match(pattern, value) for pattern in _shapes_of(schema))
 
 
 def key_of(value: JSON) -> Hashable:
@@ -274,9 +281,13 @@ def _disjoint_numbers(schemas: Sequence[Mapping[str, JSON]]) -> bool:
     return high < low or (high == low and (low_open or not high_closed))
 
 
-def _disjoint_strings(schemas: Sequence[Mapping[str, JSON]]) -> bool:
-    longest = min(_length_of(schema, "maxLength", 1) for schema in schemas)
-    return longest < max(_length_of(schema, "minLength", 0) for schema in schemas)
+def _shapes_of(schema: Mapping[str, JSON]) -> Iterator[str]:
+    """Patterns that every string matches which is valid under a schema."""
+    if isinstance(schema.get("pattern"), str):
+        yield schema["pattern"]
+    known = schema.get("format")
+    if isinstance(known, str) and known in FORMAT_SHAPES:
+        yield FORMAT_SHAPES[known]
 
 
 def _length_of(schema: Mapping[str, JSON], keyword: str, end: int) -> float:

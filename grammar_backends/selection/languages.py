@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from grammar_backends.contract.formats import FORMAT_PATTERNS, NARROW_FORMATS
 from grammar_backends.contract.regex import (
     Alternatives,
     CharacterSet,
@@ -30,7 +31,7 @@ from grammar_backends.contract.regex import (
     series,
     union,
 )
-from grammar_backends.contract.spec import JSON
+from grammar_backends.contract.spec import JSON, STANDARD_FORMATS
 from grammar_backends.errors import SpecError
 from grammar_backends.selection.keywords import ASSERTIONS, GROUPS
 from grammar_backends.selection.patterns import alternatives_of, ends_escaped, has_anchors, share_prefixes, signs
@@ -44,6 +45,7 @@ __all__ = [
     "common",
     "exact_strings_of",
     "exactly",
+    "have_none",
     "keywords_in",
     "keywords_of",
     "language_of",
@@ -226,6 +228,13 @@ def may_overlap(patterns: Sequence[str]) -> bool:
     return any((shared := common(pair)) is None or not shared.is_empty for pair in itertools.combinations(known, 2))
 
 
+def have_none(patterns: Sequence[str]) -> bool:
+    """True when it is certain that no string is found by all of some patterns."""
+    languages = [language_of(pattern, wide=True) for pattern in patterns]
+    shared = common([language for language in languages if language is not None])
+    return shared is not None and shared.is_empty
+
+
 def texts(members: Iterable[str]) -> Language | None:
     """Just these texts; None where that is too large."""
     return _bounded(lambda: _smallest(_listed(members)))
@@ -329,12 +338,21 @@ def _read_pattern(pattern: str, wide: bool) -> Language:
     return language
 
 
+def _read_format(name: str, wide: bool) -> Language:
+    if name not in STANDARD_FORMATS:
+        return EVERYTHING
+    if name not in FORMAT_PATTERNS or (wide and name in NARROW_FORMATS):
+        raise _TooLarge
+    return _read_pattern(FORMAT_PATTERNS[name], wide)
+
+
 _COUNTED = frozenset(("maxLength", "minLength", "type"))
 _READERS: Mapping[str, Callable[[JSON, bool], Language]] = {
     "allOf": lambda schemas, wide: _combined([EVERYTHING, *(_strings(schema, wide) for schema in schemas)], all),
     "anyOf": lambda schemas, wide: _combined([NOTHING, *(_strings(schema, wide) for schema in schemas)], any),
     "const": lambda member, wide: _listed([member]),
     "enum": lambda members, wide: _listed(members),
+    "format": _read_format,
     "not": lambda schema, wide: _combined([EVERYTHING, _strings(schema, not wide)], _first_alone),
     "pattern": _read_pattern,
 }

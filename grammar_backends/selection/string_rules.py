@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from grammar_backends.contract.formats import FORMAT_PATTERNS
+from grammar_backends.contract.formats import FORMAT_PATTERNS, NARROW_FORMATS
 from grammar_backends.contract.spec import JSON
 from grammar_backends.selection.disjoint import members_of
 from grammar_backends.selection.keywords import ASSERTIONS
@@ -45,8 +45,9 @@ MAX_PARTS = 8
 
 def format_pattern(round_: Round, view: View) -> JSON:
     """A format that a pattern can say."""
-    pattern = FORMAT_PATTERNS.get(view.schema["format"])
-    if pattern is None:
+    name = view.schema["format"]
+    pattern = FORMAT_PATTERNS.get(name)
+    if pattern is None or (name in NARROW_FORMATS and view.site in round_.deciding):
         return None
     rest = {keyword: value for keyword, value in view.schema.items() if keyword != "format"}
     return both(rest, {"pattern": pattern}, round_.legacy)
@@ -208,6 +209,9 @@ def _names_as_patterns(schema: JSON, exact: bool) -> tuple[list[str], list[str]]
         return [], [rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"]
     if asserting.keys() == {"pattern"} and not looks_ahead(asserting["pattern"]):
         return [], [asserting["pattern"]]
+    if asserting.keys() == {"format"} and not (exact and asserting["format"] in NARROW_FORMATS):
+        pattern = FORMAT_PATTERNS.get(asserting["format"])
+        return None if pattern is None else ([], [pattern])
     for keyword in ("enum", "const"):
         if asserting.keys() == {keyword}:
             return [member for member in members_of(asserting, keyword) or [] if kind_of(member) == STRING], []

@@ -181,7 +181,9 @@ def test_c3_the_strings_of_a_schema(schema: object, accepted: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [{"format": "date"}, {"$ref": "#"}, {"oneOf": [True]}, {"pattern": r"\bword"}], ids=str
+    "schema",
+    [{"format": "email"}, {"not": {"format": "time"}}, {"$ref": "#"}, {"oneOf": [True]}, {"pattern": r"\bword"}],
+    ids=str,
 )
 def test_c3_the_strings_of_a_schema_with_other_keywords_are_not_known(schema: object) -> None:
     assert strings_of(schema, wide=False) is None
@@ -233,7 +235,7 @@ def test_c3_counts_that_multiply_with_the_rest_of_a_pattern_become_lengths(
         assert strings_of(keywords, wide=False) == language_of(pattern, wide=False)
 
 
-@pytest.mark.parametrize("schema", [{"pattern": "^(?!)"}, {"pattern": r"\bx"}, {"format": "date"}], ids=str)
+@pytest.mark.parametrize("schema", [{"pattern": "^(?!)"}, {"pattern": r"\bx"}, {"format": "email"}], ids=str)
 def test_c3_what_has_no_strings_or_none_that_are_known_has_no_keywords(schema: object) -> None:
     assert keywords_of(schema) is None
 

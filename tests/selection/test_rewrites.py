@@ -15,6 +15,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from grammar_backends import GrammarOptions, GrammarSpec, PluginHost, Vocabulary, load_backend, load_vocabulary
 from grammar_backends.contract import CompiledGrammar
+from grammar_backends.contract.formats import FORMAT_PATTERNS
 from grammar_backends.errors import SpecError, UnsupportedFeature
 from grammar_backends.plugins import default_host
 from grammar_backends.selection import Policy, explain, select_backend
@@ -241,6 +242,11 @@ def written(schema: Any, name: str) -> Any:
         ),
         ("contains", {"contains": True, "minContains": 2}, {"minItems": 2}),
         ("contains", {"contains": {"type": "object"}, "minContains": 0, "maxContains": 0}, {"items": {"type": OTHERS}}),
+        (
+            "property-names",
+            {"propertyNames": {"format": "uuid"}},
+            {"patternProperties": {FORMAT_PATTERNS["uuid"]: {}}, "additionalProperties": False},
+        ),
         (
             "property-names",
             {"propertyNames": {"pattern": "^a"}},

@@ -411,6 +411,30 @@ def test_c3_one_of_needs_branches_that_exclude_one_another() -> None:
     assert pointers({"oneOf": [{"type": "integer", "maximum": 4}, {"type": "integer", "minimum": 4}]}) == ["/oneOf"]
 
 
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ({"format": "ipv4"}, {"format": "ipv6"}, True),
+        ({"format": "date"}, {"format": "time"}, True),
+        ({"format": "date"}, {"enum": ["now", "2020-01-01 "]}, True),
+        ({"format": "uuid"}, {"pattern": "^urn:"}, True),
+        ({"pattern": "^[a-z]+$"}, {"pattern": "[0-9]"}, True),
+        ({"pattern": "^a"}, {"pattern": "^a?b", "maxLength": 3}, False),
+        ({"format": "ipv4"}, {"format": "hostname"}, False),
+        ({"format": "date"}, {"enum": ["now", "2020-01-01"]}, False),
+        ({"format": "time"}, {"const": "23:59:60+01:00"}, False),
+        ({"format": "regex"}, {"format": "date"}, False),
+    ],
+    ids=str,
+)
+def test_c2_5_strings_are_told_apart_by_formats_and_patterns(one: Any, other: Any, apart: bool) -> None:
+    for branches in ([{**TEXT, **one}, {**TEXT, **other}], [{**TEXT, **other}, {**TEXT, **one}]):
+        assert (Comparison().exclusive(walk({"oneOf": branches}).root) is None) == apart
+
+
 @pytest.mark.parametrize("beside", [
     {"anyOf": [{"required": ["kind", "a"]}, {"required": ["b", "kind"]}]},
     {"allOf": [{"required": ["a"]}, {"required": ["kind"]}]},

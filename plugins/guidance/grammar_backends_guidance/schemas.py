@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from grammar_backends.contract.formats import IPV6
+from grammar_backends.contract.formats import FORMAT_PATTERNS
 from grammar_backends.contract.references import DATA_KEYWORDS, lone_references
 from grammar_backends.contract.regex import CharacterSet, complement, parse_regex, render_set, union
 from grammar_backends.contract.spec import STANDARD_FORMATS
@@ -53,26 +53,14 @@ KEYWORDS = (
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
-_LEAP_YEAR = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_DATE = (
-    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
-    rf"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
-)
-_CLOCK = (
-    r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-    r"|23:59:60(?:\.[0-9]+)?(?:[Zz]|[+-]00:00))"
-)
 _LETTER, _INNER = "[A-Za-z0-9]", "[A-Za-z0-9-]"
 _LABEL = (
     rf"{_LETTER}(?:{_INNER}?{_LETTER}|{_INNER}(?:{_LETTER}{_LETTER}|-{_LETTER}"
     rf"|(?:{_LETTER}{_INNER}|-{_LETTER}){_INNER}{{0,58}}{_LETTER}))?"
 )
 EXACT_FORMATS = {
-    "date": f"^{_DATE}$",
-    "time": f"^{_CLOCK}$",
-    "date-time": f"^{_DATE}[Tt]{_CLOCK}$",
+    **{name: FORMAT_PATTERNS[name] for name in ("date", "time", "date-time", "ipv6")},
     "hostname": rf"^{_LABEL}(?:\.{_LABEL})*$",
-    "ipv6": f"^{IPV6}$",
 }
 """Formats of which llguidance takes too much: the 29th of February of any year, the second 60 of any minute, labels
 that claim to be Punycode and are not; or too little: IPv6 addresses that end in IPv4's notation. Here that second is
