@@ -233,3 +233,46 @@ def test_c3_an_annotation_beside_a_reference_that_leads_back_changes_nothing(ref
 def test_c3_a_reference_may_lead_into_what_is_no_keyword() -> None:
     schema = {"$ref": "#/components/schemas/A", "components": {"schemas": {"A": {"enum": ["x"], "x-y": {"B": {}}}}}}
     assert takes("guidance", GrammarSpec.json_schema(schema), '"x"', '"y"') == [True, False]
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (
+            {"items": [INTEGER, {}], "allOf": [{"items": [True, TEXT]}], "additionalItems": False, "$schema": DRAFT_7},
+            ["[1]", '[1, "a"]'],
+            ["[1, 2]", '[1, "a", "b"]', '["a"]'],
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"a": INTEGER},
+                "patternProperties": {"^x": INTEGER},
+                "anyOf": [{"properties": {"b": TEXT}}, {"maxProperties": 1}],
+                "additionalProperties": TEXT,
+            },
+            ['{"x": 1}', '{"a": 1, "b": "s", "c": "s"}'],
+            ['{"x": "s"}', '{"a": "s"}', '{"c": 1}'],
+        ),
+        (
+            {
+                "$ref": "#/$defs/d",
+                "properties": {"a": {"minimum": 2}},
+                "additionalProperties": INTEGER,
+                "$defs": {"d": {"type": "object", "properties": {"a": INTEGER, "b": INTEGER}}},
+            },
+            ['{"a": 2, "b": 1}', '{"c": 1}'],
+            ['{"a": 1}', '{"c": "s"}', '{"b": "s"}'],
+        ),
+    ],
+    ids=["items", "properties", "reference"],
+)
+def test_c3_the_order_of_keywords_means_nothing(name: str, schema: Any, right: list[str], wrong: list[str]) -> None:
+    for order in itertools.permutations(schema):
+        verdicts = takes(name, GrammarSpec.json_schema({keyword: schema[keyword] for keyword in order}), *right, *wrong)
+        assert verdicts in (None, [True] * len(right) + [False] * len(wrong)), order

@@ -25,7 +25,7 @@ __all__ = ["GuidanceEngine"]
 
 
 NOT_IMPLEMENTED = re.compile(
-    r"unimplemented|not supported|unsupported|unknown format|not (yet )?implemented|not currently supported"
+    r"unimplemented|(not|only) (currently )?supported|unsupported|unknown format|not (yet )?implemented"
     r"|constraints are not|too (complex|large|many|big|deep)|limit",
     re.IGNORECASE,
 )

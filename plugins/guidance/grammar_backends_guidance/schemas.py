@@ -51,6 +51,7 @@ KEYWORDS = (
 )
 """The keywords that llguidance may see: all but annotations."""
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
+COMBINATORS = BRANCHES | {"$ref"}
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
 _LETTER, _INNER = "[A-Za-z0-9]", "[A-Za-z0-9-]"
@@ -89,6 +90,7 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - Dates, times and host names are written as patterns, which know the calendar and the limits.
     - `\\s` and `\\S` in patterns are those of ECMA 262.
     - A class in a pattern keeps out the quote and the backslash when it excludes them.
+    - Keywords that are read together stand together, with no combinator between them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
     schema = lone_references(_asserting(schema, " ".join(_references(schema))))
@@ -152,7 +154,24 @@ class _Writer:
         _write_format(schema, written)
         if alone and self._closes_names:
             _close_names(written)
-        return written
+        return _in_one_run(written)
+
+
+def _in_one_run(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same keywords without a combinator between those that are read together.
+
+    llguidance goes through them in their order and reads what stands between two combinators as a schema of its own,
+    in which `additionalProperties` sees no `properties` that stand elsewhere. Properties of combinators keep their
+    place before or after those of the schema itself.
+    """
+    keywords = list(schema)
+    place = keywords.index("properties") if "properties" in schema else 0
+    before = [keyword for keyword in keywords[:place] if keyword in COMBINATORS]
+    after = [keyword for keyword in keywords[place:] if keyword in COMBINATORS]
+    if not (before or after):
+        return schema
+    together = [keyword for keyword in keywords if keyword not in COMBINATORS]
+    return {keyword: schema[keyword] for keyword in (*before, *together, *after)}
 
 
 def _write_format(schema: dict[str, Any], written: dict[str, Any]) -> None:
