@@ -28,6 +28,8 @@ Each is written once here for every engine. A table names those that apply to it
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
     list-items                 items as a list (before 2020-12)
+    merged-recursion           references that lead back to themselves,
+                               beside what they would be merged with
     merged-patterns            patterns that may both match a name, one in
                                patternProperties here, one where $ref, allOf,
                                anyOf or oneOf leads
@@ -98,7 +100,7 @@ from grammar_backends.selection.patterns import (
     options_overlap,
     tree_of,
 )
-from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, number_bounds
+from grammar_backends.selection.schema import ARRAY, FRACTION, INT, OBJECT, STRING, Site, number_bounds
 from grammar_backends.selection.view import View, asserts_nothing
 
 __all__ = ["CHECKS", "COSTS", "TIMES", "Check", "NamedCheck", "Settings"]
@@ -338,6 +340,23 @@ def _merged_patterns(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 _MERGING = ("allOf", "$ref", "anyOf", "oneOf")
+"""Keywords whose schemas an engine merges with what stands beside them."""
+
+
+def _merged_recursion(view: View, settings: Settings) -> Iterator[Finding]:
+    """References that lead back to themselves, beside what an engine would merge them with."""
+    for keyword in _MERGING:
+        beside = [name for name in view.schema if name in ASSERTIONS and name != keyword]
+        branches = [view.site] if keyword == "$ref" else view.site.group(keyword)
+        is_merged = beside or (keyword == "allOf" and len(branches) > 1)
+        if keyword in view.schema and is_merged and any(_leads_back(view, branch) for branch in branches):
+            yield view.finding(keyword, "what leads back to itself is not merged with what stands beside it")
+            return
+
+
+def _leads_back(view: View, site: Site) -> bool:
+    branches = (branch for keyword in ("allOf", "anyOf", "oneOf") for branch in site.group(keyword))
+    return site in view.sites.recursive or any(_leads_back(view, branch) for branch in branches)
 
 
 def _exclude_one_another(view: View, patterns: Sequence[str]) -> bool:
@@ -593,6 +612,7 @@ CHECKS: Mapping[str, NamedCheck] = {
     "bounds": NamedCheck(_BOUNDS, _bounds),
     "keywords-beside": NamedCheck(("",), _beside, _pairs_among),
     "list-items": NamedCheck(("items",), _list_items),
+    "merged-recursion": NamedCheck(_MERGING, _merged_recursion),
     "merged-patterns": NamedCheck(_MERGING, _merged_patterns),
     "number-bounds": NamedCheck(("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
     "oneof-disjoint": NamedCheck(("oneOf",), _one_of),

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from grammar_backends.contract.spec import JSON, GrammarOptions
 from grammar_backends.errors import SpecError
@@ -178,11 +179,28 @@ class Round:
         inside = [pointer for pointer in self.targets if pointer.startswith(f"{site.pointer}/")]
         return all(_is_kept(site.schema, schema, pointer[len(site.pointer) + 1 :].split("/")) for pointer in inside)
 
-    def written_out(self, site: Site) -> JSON:
-        """What a site refers to, where it is a reference and nothing else."""
-        if site.target is None or site in self.sites.recursive or len(asserting(site.schema)) > 1:
-            return bare(site.schema)
-        return bare(site.target.schema)
+    def written_out(self, site: Site, unfold: bool = False) -> JSON:
+        """What a site refers to, where it is a reference and nothing else; the site itself otherwise."""
+        is_lone = site.target is not None and len(asserting(site.schema)) == 1
+        target = self.referred(site, unfold) if is_lone else None
+        return bare(site.schema) if target is None else target
+
+    def referred(self, site: Site, unfold: bool) -> JSON:
+        """What a reference leads to; None where that leads back, unless it is to be unfolded once.
+
+        In that copy, references stand in for the places that have findings: they may be the site itself.
+        """
+        if site.target is None or site.target is site:
+            return None
+        if site not in self.sites.recursive:
+            return bare(site.target.schema)
+        if not unfold:
+            return None
+        places = {
+            view.site.pointer: {"$ref": f"#{quote(view.site.pointer, safe=_IN_FRAGMENTS)}"} for view, _ in self.judged
+        }
+        places.pop(site.target.pointer, None)
+        return bare(_with(site.target.schema, places, site.target.pointer))
 
     # -- what rules write ---------------------------------------------------------------------------------
 
@@ -287,6 +305,10 @@ def _with(schema: JSON, written: Mapping[str, JSON], pointer: str = "") -> JSON:
 
 
 _MERGED = frozenset(COMBINATORS)
+_HOLDING = ("$ref", "allOf", "anyOf", "oneOf")
+"""The combinators that hold schemas, in the order in which they are merged."""
+_IN_FRAGMENTS = "/~!$&'()*+,;=:@"
+"""What stands for itself in the fragment of a URI."""
 
 
 # -- the rules -----------------------------------------------------------------------------------------------
@@ -319,6 +341,8 @@ def _is_idle(view: View, keyword: str) -> bool:
     schema = view.schema
     if keyword in ("minContains", "maxContains"):
         return "contains" not in schema or asserts_nothing(view, "contains")
+    if keyword == "type" and any(key in schema for key in _HOLDING):
+        return not view.comparison.possible_without_type(view.site) & ~view.bits
     if keyword == "uniqueItems":
         most = schema.get("maxItems")
         return asserts_nothing(view, keyword) or (isinstance(most, (int, float)) and most <= 1)
@@ -408,12 +432,19 @@ def _kinds_taken_whole(schema: JSON) -> int:
 
 def _flatten(round_: Round, view: View) -> JSON:
     """Combinators and what stands beside them, merged into one schema or one list of alternatives."""
-    gone = [keyword for keyword in ("$ref", "allOf", "anyOf", "oneOf") if keyword in view.schema]
+    merged = _merged(round_, view, unfold=False)
+    return _merged(round_, view, unfold=True) if merged is None else merged
+
+
+def _merged(round_: Round, view: View, unfold: bool) -> JSON:
+    gone = [keyword for keyword in _HOLDING if keyword in view.schema]
     rest = {keyword: value for keyword, value in view.schema.items() if keyword not in gone}
     whole: Alternatives = [asserting(rest)]
     for keyword in gone:
-        whole = product(whole, _branches_of(round_, view, keyword), round_.legacy)
+        whole = product(whole, _branches_of(round_, view, keyword, unfold), round_.legacy)
     if not gone or whole is None or any(map(_is_merged, whole)) or size_of(whole) > MAX_COPIED:
+        return None
+    if not unfold and any("$ref" in each and len(rests_on(each)) > 1 for each in whole if each is not True):
         return None
     schema = union(whole)
     if isinstance(schema, bool):
@@ -422,13 +453,14 @@ def _flatten(round_: Round, view: View) -> JSON:
     return written if written != view.schema else None
 
 
-def _branches_of(round_: Round, view: View, keyword: str) -> Alternatives:
+def _branches_of(round_: Round, view: View, keyword: str, unfold: bool) -> Alternatives:
     site = view.site
     if keyword == "$ref":
-        return None if site.target is None or site in round_.sites.recursive else [bare(site.target.schema)]
+        target = round_.referred(site, unfold)
+        return None if target is None else [target]
     if keyword == "oneOf" and view.comparison.exclusive(site) is not None:
         return None
-    branches = [round_.written_out(branch) for branch in site.group(keyword)]
+    branches = [round_.written_out(branch, unfold) for branch in site.group(keyword)]
     if keyword != "allOf":
         return branches
     whole: Alternatives = [{}]

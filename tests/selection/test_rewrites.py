@@ -735,6 +735,38 @@ def test_c2_5_patterns_of_names_that_meet_in_a_merger_are_rewritten_apart(
             assert accepts(compiled, {name: number}) is (bounds[0] <= number <= bounds[1]), (name, number)
 
 
+NODE = {"$ref": "#/$defs/n"}
+LEADING_BACK = {
+    "beside": {"c": {**NODE, "required": ["d"]}},
+    "branch": {"c": {"allOf": [NODE], "required": ["d"]}},
+    "branches": {"c": {"allOf": [NODE, {"properties": {"d": LARGE}}]}},
+    "alternative": {"c": {"anyOf": [NODE, {"type": "null"}], "type": ["object", "null"]}},
+    "two": {"c": {**NODE, "required": ["d"]}, "e": {**NODE, "required": ["c"]}},
+    "names": {"a/b %": {**NODE, "required": ["d"]}},
+    "list": {"c": {"type": "array", "items": {**NODE, "required": ["d"]}, "maxItems": 1}},
+}
+
+
+@pytest.mark.parametrize("properties", LEADING_BACK.values(), ids=list(LEADING_BACK))
+def test_c2_5_what_leads_back_to_itself_is_merged_by_unfolding_it_once(
+    properties: Any, host: PluginHost, vocabulary: Vocabulary
+) -> None:
+    node = {"type": "object", "properties": {**properties, "d": INTEGER}, "additionalProperties": False}
+    schema = {**NODE, "$defs": {"n": node}}
+    spec = GrammarSpec.json_schema(schema)
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    values: list[Any] = [{}, {"d": 3}, {"d": 1}, None, 3]
+    for _ in range(2):
+        inner = [below for value in values for below in (value, [value])]
+        values += [{name: below, **last} for name in properties for below in inner for last in ({}, {"d": 3})]
+    verdicts = {True: 0, False: 0}
+    for value in values:
+        valid = Draft202012Validator(schema).is_valid(value)
+        verdicts[valid] += 1
+        assert accepts(compiled, value) is valid, value
+    assert min(verdicts.values()) > 3
+
+
 def test_c2_5_explain_and_the_choice_agree_on_rewrites(host: PluginHost, vocabulary: Vocabulary) -> None:
     spec = GrammarSpec.json_schema(DEPENDENT)
     assert explain(spec, host=host).to_dict() == select_backend(spec, vocabulary, host=host).trace.to_dict()

@@ -99,6 +99,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "pointers-only": [{"pointers_only": True}],
         "recursion": [{"recursion": False}],
     },
+    "merged-recursion": {"": [{}]},
     "required-needs-properties": {"": [{}]},
     "root-boolean": {"": [{}]},
     "steps": {
@@ -681,6 +682,22 @@ def _references() -> Iterator[Probe]:
     for _ in range(40):
         chain = {"a": chain}
     yield from about_schema("checks/refs/recursion", recursive, (*FEW, deep, chain, _wrong_end(chain), [[1], [[2]]]))
+    node = {"$ref": "#/$defs/n"}
+    merged = [
+        {**node, **root, "$defs": {"n": {"type": "object", "properties": {"a": below, "b": STRING}}}}
+        for root, below in (
+            ({}, {**node, "required": ["b"]}),
+            ({}, {**node, "type": "object"}),
+            ({}, {"allOf": [node], "required": ["b"]}),
+            ({}, {"allOf": [node, {"type": "object", "required": ["b"]}]}),
+            ({}, {"anyOf": [node, NULL], "type": ["object", "null"]}),
+            ({}, {"anyOf": [node, NULL]}),
+            ({}, {"allOf": [node]}),
+            ({"required": ["b"]}, node),
+        )
+    ]
+    nodes = [{}, {"b": "s"}, {"a": {}}, {"a": {"b": "s"}}, {"a": {"b": 1}}, {"a": None}, {"a": 1}, {"a": {}, "b": "s"}]
+    yield from about_schema("checks/merged-recursion", merged, nodes)
 
 
 def _wrong_end(value: Any) -> Any:
