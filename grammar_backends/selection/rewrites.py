@@ -25,6 +25,7 @@ from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.merging import annotating, asserting, bare, conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
+from grammar_backends.selection.places import is_plain, written_plain
 from grammar_backends.selection.schema import ANY, ARRAY, INT, SchemaWalk, Site, declared, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
@@ -68,7 +69,7 @@ def rewrite(
         round_ = Round(sites, options, support.judged(sites, options) if judged is None else judged)
         if not round_.judged:
             return (sites.schema, tuple(applied)) if applied else None
-        judged, written = None, round_.write() if _is_plain(sites) else None
+        judged, written = None, round_.write() if is_plain(sites) else written_plain(sites)
         if written is None:
             return None
         applied += written[1]
@@ -79,26 +80,7 @@ def rewrite(
     return None
 
 
-def _is_plain(sites: SchemaWalk) -> bool:
-    """True when a subschema means the same wherever it stands, and however it says it."""
-    if sites.keywords.isdisjoint(_NAMED_PLACES | _UNEVALUATED | {"id"}):
-        return True
-    for site in sites:
-        if not isinstance(site.schema, dict):
-            continue
-        if site.base or (site.pointer and site.schema.keys() & _NAMED_PLACES):
-            return False
-        if site.schema.keys() & _UNEVALUATED and site.schema.keys() & _LOOKED_INTO:
-            return False
-    return True
-
-
-_NAMED_PLACES = frozenset(("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"))
 _UNEVALUATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
-_LOOKED_INTO = frozenset(
-    ("$ref", "allOf", "anyOf", "contains", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
-)
-"""What `unevaluatedProperties` and `unevaluatedItems` look into: then it matters which keyword says a thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,7 +550,7 @@ def _contains(round_: Round, view: View) -> JSON:
 
 def _unevaluated(round_: Round, view: View) -> JSON:
     """`unevaluatedProperties` and `unevaluatedItems`: they are about all the rest."""
-    written = dict(view.schema)  # there is nothing to look into: see _is_plain
+    written = dict(view.schema)  # there is nothing to look into: see is_plain
     properties = written.pop("unevaluatedProperties", None)
     if properties is not None:
         written.setdefault("additionalProperties", properties)

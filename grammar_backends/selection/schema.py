@@ -22,7 +22,7 @@ from grammar_backends.contract.spec import JSON, json_type
 from grammar_backends.errors import SpecError, shown
 from grammar_backends.selection.patterns import searched
 
-__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "check_schema", "escape", "put", "walk"]
+__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "at", "check_schema", "escape", "put", "walk"]
 
 MAX_DEPTH = 64
 """Levels of subschemas in subschemas (D9)."""
@@ -229,6 +229,17 @@ class SchemaWalk:
             return self._follow(site, anchored, reference)
         return self._follow(site, base + fragment, reference)
 
+    def anchored(self, reference: JSON) -> str | None:
+        """Where a reference within the document leads; None where there is no such anchor, or other resources."""
+        resources = self._resources = self._resources or _Resources(self.schema, self.legacy_refs)
+        if not isinstance(reference, str) or any(resources.bases.values()):
+            return None
+        uri, fragment = urldefrag(_joined(self.root.base_uri, reference, "", "$ref"))
+        if uri not in resources.bases:
+            return None
+        fragment = unquote(fragment)
+        return fragment if fragment[:1] in ("", "/") else resources.anchors.get((uri, fragment))
+
     def _follow(self, site: Site, pointer: str, reference: str) -> Site:
         known = self.sites.get(pointer)
         if known is not None:
@@ -298,12 +309,18 @@ def walk_of(text: str) -> SchemaWalk:
     return walk(json.loads(text))
 
 
+def at(document: JSON, pointer: str) -> JSON:
+    """The value at a JSON pointer, inside of a document that has one there."""
+    for part in pointer.split("/")[1:]:
+        document = document[int(part) if isinstance(document, list) else part.replace("~1", "/").replace("~0", "~")]
+    return document
+
+
 def put(document: JSON, pointer: str, value: JSON) -> None:
     """Set the value at a JSON pointer that is not the root, inside of a document that has one there."""
-    *path, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
-    for part in path:
-        document = document[int(part) if isinstance(document, list) else part]
-    document[int(last) if isinstance(document, list) else last] = value
+    above, _, last = pointer.rpartition("/")
+    holder = at(document, above)
+    holder[int(last) if isinstance(holder, list) else last.replace("~1", "/").replace("~0", "~")] = value
 
 
 def escape(name: str) -> str:
