@@ -233,6 +233,9 @@ def test_c3_an_annotation_beside_a_reference_that_leads_back_changes_nothing(ref
 def test_c3_a_reference_may_lead_into_what_is_no_keyword() -> None:
     schema = {"$ref": "#/components/schemas/A", "components": {"schemas": {"A": {"enum": ["x"], "x-y": {"B": {}}}}}}
     assert takes("guidance", GrammarSpec.json_schema(schema), '"x"', '"y"') == [True, False]
+    for name, written in (("x/y", "x~1y"), ("x~y", "x~0y"), ("x y", "x%20y"), ("é", "é")):
+        escaped = {"$ref": f"#/{written}", name: {"enum": ["x"]}}
+        assert takes("guidance", GrammarSpec.json_schema(escaped), '"x"', '"y"') == [True, False]
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, unquote
 
 from grammar_backends.contract.formats import FORMAT_PATTERNS
 from grammar_backends.contract.references import DATA_KEYWORDS, lone_references
@@ -52,6 +53,8 @@ KEYWORDS = (
 """The keywords that llguidance may see: all but annotations."""
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 COMBINATORS = BRANCHES | {"$ref"}
+URI_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"
+"""What may stand in a reference as it is, beside letters and digits; llguidance refuses all else."""
 MERGING = frozenset({"dependentSchemas", "else", "if", "not", "then"})
 
 _LETTER, _INNER = "[A-Za-z0-9]", "[A-Za-z0-9-]"
@@ -90,6 +93,7 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - Dates, times and host names are written as patterns, which know the calendar and the limits.
     - `\\s` and `\\S` in patterns are those of ECMA 262.
     - A class in a pattern keeps out the quote and the backslash when it excludes them.
+    - References have their escapes, as a URI must: `#/$defs/%C3%A9`.
     - Keywords that are read together stand together, with no combinator between them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
@@ -117,7 +121,7 @@ def _asserting(schema: Any, references: str, are_names: bool = False) -> Any:
 
 def _references(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        yield schema["$ref"]
+        yield unquote(schema["$ref"]).replace("~1", "/").replace("~0", "~")
     for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         yield from _references(below)
 
@@ -142,6 +146,8 @@ class _Writer:
         for key, value in schema.items():
             if key in DATA_KEYWORDS:
                 written[key] = value
+            elif key == "$ref" and isinstance(value, str):
+                written[key] = quote(value, safe=URI_CHARACTERS)
             elif key in BY_NAME and isinstance(value, dict):
                 names = {name: self.write(below, _stays_alone(schema, key, alone)) for name, below in value.items()}
                 written[key] = {_pattern(name): below for name, below in names.items()} if "pattern" in key else names
