@@ -221,7 +221,7 @@ def _references_stand_alone(schema: Any, alone: bool = True) -> bool:
 
 def _close_names(schema: dict[str, Any]) -> None:
     # llguidance takes any spelling of a string as the name of an additional property, but one spelling of each
-    # character where the name has a pattern.
+    # character where the name has a pattern; both spellings of a control character.
     if not schema.get("properties") or schema.get("patternProperties") or schema.get("additionalProperties") is False:
         return
     if schema.keys() & {"maxProperties", "minProperties", "unevaluatedProperties"}:
@@ -229,9 +229,10 @@ def _close_names(schema: dict[str, Any]) -> None:
     additional = schema.get("additionalProperties", True)
     names = list(schema["properties"])
     # A pattern speaks of listed names too, which matters unless it allows them everything.
-    if additional not in (True, {}) and max(map(len, names)) * len(names) > MOST_OF_NAMES:
+    are_among_others = additional in (True, {}) and all(map(str.isprintable, names))
+    if not are_among_others and max(map(len, names)) * len(names) > MOST_OF_NAMES:
         return
-    schema["patternProperties"] = {ANY_NAME if additional in (True, {}) else f"^{_other_than(names)}$": additional}
+    schema["patternProperties"] = {ANY_NAME if are_among_others else f"^{_other_than(names)}$": additional}
     schema["additionalProperties"] = False
 
 
