@@ -171,7 +171,9 @@ def _in_one_run(schema: dict[str, Any]) -> dict[str, Any]:
     place before or after those of the schema itself.
     """
     keywords = list(schema)
-    place = keywords.index("properties") if "properties" in schema else 0
+    is_listing = any(below is not False for below in schema.get("properties", {}).values())
+    naming = "properties" if is_listing else "required"
+    place = keywords.index(naming) if naming in schema else 0
     before = [keyword for keyword in keywords[:place] if keyword in COMBINATORS]
     after = [keyword for keyword in keywords[place:] if keyword in COMBINATORS]
     if not (before or after):
