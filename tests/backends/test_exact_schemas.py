@@ -279,3 +279,59 @@ def test_c3_the_order_of_keywords_means_nothing(name: str, schema: Any, right: l
     for order in itertools.permutations(schema):
         verdicts = takes(name, GrammarSpec.json_schema({keyword: schema[keyword] for keyword in order}), *right, *wrong)
         assert verdicts in (None, [True] * len(right) + [False] * len(wrong)), order
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "http://json-schema.org/schema#",
+        "http://json-schema.org/draft-04/schema",
+        "https://json-schema.org/draft-06/schema#",
+        "https://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://example.com/dialect",
+        "",
+    ],
+)
+def test_c3_a_draft_may_be_named_in_any_way(draft: str) -> None:
+    schema = {"$schema": draft, "type": "object", "properties": {"a": INTEGER}, "required": ["a"]}
+    spec = GrammarSpec.json_schema(schema)
+    assert takes("guidance", spec, '{"a": 1}', "{}", '{"a": "s"}') == [True, False, False]
+    # What stands beside a reference counts from 2019-09 on.
+    beside = {"$schema": draft, "$ref": "#/$defs/n", "minimum": 3, "$defs": {"n": INTEGER}}
+    is_old = "draft-0" in draft
+    assert takes("guidance", GrammarSpec.json_schema(beside), "5", "1") == [True, is_old]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("keyword", ["$id", "id"])
+@pytest.mark.parametrize(
+    "id_",
+    ["https://example.com/a.json", "a.json", "my schema", "#root", "https://example.com/a#b", "urn:a:b", "", "%zz"],
+)
+def test_c3_the_name_of_a_schema_changes_nothing(name: str, keyword: str, id_: str) -> None:
+    number = {keyword: "#/properties/a", "type": "integer"}
+    schema = {
+        keyword: id_,
+        "type": "object",
+        "properties": {"a": number},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert takes(name, GrammarSpec.json_schema(schema), '{"a": 1}', "{}", '{"a": "s"}') in (None, [True, False, False])
+    assert takes("guidance", GrammarSpec.json_schema(schema), '{"a": 1}') == [True]
+
+
+def test_c3_references_by_name_and_by_anchor_lead_where_they_should() -> None:
+    schema = {
+        "$id": "https://example.com/root",
+        "type": "array",
+        "prefixItems": [{"$ref": "#n"}, {"$ref": "https://example.com/root#/$defs/n"}, {"$ref": "root#n"}],
+        "$defs": {"n": {"$anchor": "n", "type": "integer"}},
+    }
+    assert takes("guidance", GrammarSpec.json_schema(schema), "[1, 2, 3]", '["s"]', '[1, 2, "s"]') == [
+        True,
+        False,
+        False,
+    ]

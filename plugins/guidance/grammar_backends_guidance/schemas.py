@@ -51,6 +51,13 @@ KEYWORDS = (
     )
 )
 """The keywords that llguidance may see: all but annotations."""
+IDS = ("$id", "id")
+DRAFTS = {
+    **{f"draft-0{number}": f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)},
+    "2019-09": "https://json-schema.org/draft/2019-09/schema",
+}
+"""By what tells a draft in `$schema`, its name as llguidance knows it, which refuses every other spelling. The latest
+draft needs none."""
 BRANCHES = frozenset({"allOf", "anyOf", "oneOf"})
 COMBINATORS = BRANCHES | {"$ref"}
 URI_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"
@@ -87,6 +94,8 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     """The same schema in the form that llguidance enforces.
 
     - Options inside it go: they would loosen what the request's own options say (B5).
+    - The draft is named as llguidance knows it, or not at all where it is the latest or another one.
+    - Names of schemas go that no reference uses: llguidance refuses those that are no URIs, or have a fragment.
     - Annotations go: beside a reference that leads back to itself, llguidance refuses all that it does not know.
     - What stands beside a `$ref` goes in the drafts that ignore it, since llguidance would not.
     - Formats that JSON Schema does not define go: they are annotations, which llguidance would refuse.
@@ -97,7 +106,10 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - Keywords that are read together stand together, with no combinator between them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
     """
-    schema = lone_references(_asserting(schema, " ".join(_references(schema))))
+    references = [*_references(schema)]
+    if all(reference.startswith("#/") or reference == "#" for reference in references):
+        schema = {key: value for key, value in schema.items() if key not in IDS}
+    schema = lone_references(_asserting(schema, " ".join(references)))
     prepared: dict[str, Any] = _Writer(closes_names=_references_stand_alone(schema)).write(schema, alone=True)
     return prepared
 
@@ -114,6 +126,10 @@ def _asserting(schema: Any, references: str, are_names: bool = False) -> Any:
             written[key] = _asserting(value, references)
         elif key in DATA_KEYWORDS & KEYWORDS:
             written[key] = value
+        elif key == "$schema":
+            written |= {"$schema": draft for name, draft in DRAFTS.items() if name in str(value)}  # noqa: B035  # one
+        elif key in IDS and (not references or (str(value).startswith("#") and str(value) not in references)):
+            continue
         elif key in KEYWORDS or f"/{key}" in references:
             written[key] = _asserting(value, references, key in BY_NAME or key == "dependencies")
     return written
