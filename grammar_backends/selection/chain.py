@@ -176,11 +176,10 @@ def explain(spec: GrammarSpec, host: PluginHost | None = None, policy: Policy | 
 def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Callable[[Step], Step]) -> Trace:
     """The trace after one candidate after another was attempted, until one was chosen.
 
-    Those come first that enforce the spec as it is written, then those that are deferred, then those that enforce it
-    rewritten, then those that leave out what may be ignored.
+    Those come first that enforce the spec as it is written, then those that do so slowly, then those that enforce it
+    rewritten, then those that allow less than they should, then those that leave out what may be ignored.
     """
     priced = _priced(spec, _candidates(spec, host, policy), policy)
-    ignore = frozenset(policy.ignore)
     records, steps = [record for record, _ in priced], list[Step]()
     warnings = _warnings(spec, records)
     for record, cost in priced:
@@ -191,18 +190,27 @@ def _decided(spec: GrammarSpec, host: PluginHost, policy: Policy, attempt: Calla
                 rest = (Step(other.spec.name, "not tried", cost=price) for other, price in priced[len(steps) + 1 :])
                 return Trace(spec, (*steps, step, *rest), warnings)
         steps.append(step)
-    for place in [*_places(steps, "chosen"), *_places(steps, "deferred")]:
-        candidate = dataclasses.replace(steps[place], verdict="chosen", findings=())
-        if _is_chosen(steps, place, attempt(candidate)):
-            return Trace(spec, tuple(steps), warnings)
-    refused = _places(steps, "refused")
-    for allowed in (frozenset[str](), ignore) if ignore else (frozenset[str](),):
-        for place, plan in _by_cost(spec, allowed, [(place, records[place].spec) for place in refused]):
-            cost = steps[place].cost
-            candidate = Step(steps[place].backend, "chosen", (), plan.rewrites, plan.ignored, cost)
-            if _is_chosen(steps, place, attempt(candidate)):
-                return Trace(spec, tuple(steps), warnings)
+    for place, plan in _plans(spec, steps, [record.spec for record in records], frozenset(policy.ignore)):
+        step = Step(steps[place].backend, "chosen", (), plan.rewrites, plan.ignored, steps[place].cost)
+        if _is_chosen(steps, place, attempt(step)):
+            break
     return Trace(spec, tuple(steps), warnings)
+
+
+def _plans(
+    spec: GrammarSpec, steps: Sequence[Step], backends: Sequence[BackendSpec], ignore: frozenset[str]
+) -> Iterator[tuple[int, Plan]]:
+    """What may be tried, the best first, by the place of the backend; `steps` may change meanwhile."""
+    deferred = _places(steps, "deferred")
+    narrow = [place for place in deferred if cost_of(spec, backends[place], timed=True)]
+    for place in [*_places(steps, "chosen"), *(place for place in deferred if place not in narrow)]:
+        yield place, Plan(spec)
+    refused = [(place, backends[place]) for place in _places(steps, "refused")]
+    yield from _by_cost(spec, frozenset(), refused)
+    for place in narrow:
+        yield place, Plan(spec)
+    if ignore:
+        yield from _by_cost(spec, ignore, refused)
 
 
 def _warnings(spec: GrammarSpec, records: Sequence[BackendRecord]) -> tuple[str, ...]:

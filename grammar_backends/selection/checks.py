@@ -75,6 +75,7 @@ Each is written once here for every engine. A table names those that apply to it
     cost                       reason                                       settings
     -------------------------  -------------------------------------------  --------------------------------------------
     open-properties            listed properties of open objects            most: properties that are quick enough
+    plain-names                names by pattern have no escapes             -
     short-decimals             bounded numbers have few decimals            most: decimals
 """
 
@@ -560,8 +561,23 @@ def _short_decimals(views: Sequence[View], settings: Settings) -> Finding | None
     return None
 
 
+def _plain_names(views: Sequence[View], settings: Settings) -> Finding | None:
+    """Names by pattern or length, of which an engine allows those that JSON writes without escapes."""
+    for view in views:
+        names = view.site.children.get(("propertyNames", None))
+        own = names.schema if names is not None and isinstance(names.schema, dict) else {}
+        patterns = [*view.schema.get("patternProperties", ()), *([own["pattern"]] if "pattern" in own else ())]
+        if view.bits & OBJECT and (
+            own.keys() & {"maxLength", "minLength"} or any(needs_escapes(pattern, False) for pattern in patterns)
+        ):
+            keyword = "propertyNames" if own else "patternProperties"
+            return view.finding(keyword, "names with a quote, a backslash or a control character are not allowed")
+    return None
+
+
 COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {
     "open-properties": _open_properties,
+    "plain-names": _plain_names,
     "short-decimals": _short_decimals,
 }
 """By name, why another engine that enforces a schema is better: this one is slow, or allows less than all valid texts.

@@ -328,6 +328,10 @@ def _is_idle(view: View, keyword: str) -> bool:
     if keyword == "uniqueItems":
         most = schema.get("maxItems")
         return asserts_nothing(view, keyword) or (isinstance(most, (int, float)) and most <= 1)
+    if keyword == "minProperties":
+        return asserts_nothing(view, keyword) or schema[keyword] <= len({*required_of(schema)})
+    if keyword == "not":
+        return not view.comparison.possible(view.site) & view.comparison.possible(view.site.children["not", None])
     return asserts_nothing(view, keyword)
 
 

@@ -156,27 +156,28 @@ def name_patterns(round_: Round, view: View) -> JSON:
             written.setdefault("properties", {})
             if name not in verdicts:
                 written["properties"] = {**written["properties"], name: rest}
+        if patterns and verdicts and rest not in (True, {}):  # which is not for listed names
+            return _narrowed_patterns(round_, view, round_.written_out(names), written)
         if patterns:
             written["patternProperties"] = dict.fromkeys(patterns, rest)
-            if verdicts and rest not in (True, {}):
-                return None
         written["additionalProperties"] = False
     return written
 
 
 def _narrowed_patterns(round_: Round, view: View, names: JSON, written: dict[str, JSON]) -> JSON:
-    """`propertyNames` beside `patternProperties`: each pattern without the names that are not allowed."""
-    if not round_.comparison.spend(work_on(*patterns_in(names), *view.schema["patternProperties"])):
+    """`propertyNames` beside patterns or other names: each without the names that are not allowed."""
+    own = view.schema.get("patternProperties", {})
+    if not round_.comparison.spend(work_on(*patterns_in(names), *own)):
         return None
     allowed = exact_strings_of(names)
-    languages = {pattern: exactly(pattern) for pattern in view.schema["patternProperties"]}
+    languages = {pattern: exactly(pattern) for pattern in own}
     if allowed is None or None in languages.values():
         return None
     known = [language for language in languages.values() if language is not None]
     parts = [(common([allowed, language]), pattern) for language, pattern in zip(known, languages, strict=True)]
     found: dict[str, JSON] = {}
     for language, schema in [
-        *((language, view.schema["patternProperties"][pattern]) for language, pattern in parts),
+        *((language, own[pattern]) for language, pattern in parts),
         *_additional_names(view, allowed, known),
     ]:
         pattern = pattern_of(language) if language is not None and not language.is_empty else None

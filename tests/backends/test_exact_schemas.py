@@ -213,6 +213,16 @@ def test_c3_xgrammar_has_six_decimals_beside_a_bound_as_its_costs_say() -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [{"propertyNames": {"minLength": 1}}, {"patternProperties": {"^.+$": {}}, "additionalProperties": False}]
+)
+def test_c3_xgrammar_has_no_names_with_escapes_as_its_costs_say(names: Any) -> None:
+    """Once this fails, `plain-names` can leave xgrammar's table."""
+    spec = GrammarSpec.json_schema({"type": "object", **names})
+    assert takes("xgrammar", spec, '{"a": 1}', '{"\\"": 1}', '{"\\n": 1}') == [True, False, False]
+    assert takes("guidance", spec, '{"a": 1}', '{"\\"": 1}', '{"\\n": 1}') == [True, True, "minLength" in str(names)]
+
+
+@pytest.mark.parametrize(
     "annotation",
     [{"title": "t"}, {"nullable": True}, {"x-order": 1}, {"deprecated": True}, {"x-ui": {"type": "string"}}],
     ids=lambda annotation: next(iter(annotation)),

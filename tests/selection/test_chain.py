@@ -104,6 +104,17 @@ def test_c2_1_a_bounded_integer_is_not_deferred_and_a_bounded_number_is(host: Pl
         assert explain(GrammarSpec.json_schema(schema), host=host).steps[0].verdict == verdict
 
 
+def test_c2_1_what_loses_valid_texts_comes_after_what_is_rewritten(host: PluginHost, vocabulary: Vocabulary) -> None:
+    spec = GrammarSpec.json_schema({"propertyNames": {"minLength": 1}, "additionalProperties": {}, "type": "object"})
+    selection = select_backend(spec, vocabulary, host=host)
+    assert [step.verdict for step in selection.trace.steps[:2]] == ["deferred", "chosen"]
+    compiled = selection.backend.compile_grammar(spec)
+    texts = ('{"a\\"b": 1}', '{"\\\\": 1}', '{"": 1}')
+    assert [accepts(compiled, text) for text in texts] == [True, True, False]
+    only = Policy(order=("xgrammar",))
+    assert select_backend(spec, vocabulary, host=host, policy=only).backend.name == "xgrammar"
+
+
 def test_c2_1_closed_objects_by_option_are_not_deferred(host: PluginHost) -> None:
     assert verdicts(OPEN, host, additional_properties="closed")["xgrammar"] == "chosen"
 

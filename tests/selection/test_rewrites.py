@@ -242,6 +242,21 @@ def written(schema: Any, name: str) -> Any:
         ),
         ("contains", {"contains": True, "minContains": 2}, {"minItems": 2}),
         ("contains", {"contains": {"type": "object"}, "minContains": 0, "maxContains": 0}, {"items": {"type": OTHERS}}),
+        ("drop", {"required": ["a", "b", "a"], "minProperties": 2}, {"required": ["a", "b", "a"]}),
+        ("drop", {"type": ["object", "null"], "not": {"enum": [1, "a"]}}, {"type": ["object", "null"]}),
+        (
+            "property-names",
+            {
+                "propertyNames": {"pattern": "^[ab]$"},
+                "properties": {"a": INTEGER, "c": {}},
+                "additionalProperties": INTEGER,
+            },
+            {
+                "properties": {"a": INTEGER, "c": False},
+                "additionalProperties": False,
+                "patternProperties": {"^b$": INTEGER},
+            },
+        ),
         (
             "property-names",
             {"propertyNames": {"format": "uuid"}},
