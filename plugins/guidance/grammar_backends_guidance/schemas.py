@@ -24,30 +24,15 @@ BY_NAME = frozenset({"$defs", "definitions", "dependentSchemas", "patternPropert
 """Keywords whose value holds schemas by name."""
 HOLDERS = frozenset({"$defs", "$id", "$schema", "definitions"})
 """Keywords that say nothing about a value, and where or what a schema is."""
-KEYWORDS = (
-    HOLDERS
-    | BY_NAME
-    | frozenset(
-        (
-            *("$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef", "$ref"),
-            *("additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains", "dependencies"),
-            *(
-                "dependentRequired",
-                "disallow",
-                "divisibleBy",
-                "else",
-                "enum",
-                "exclusiveMaximum",
-                "exclusiveMinimum",
-                "extends",
-                "format",
-                "id",
-                "if",
-            ),
-            *("items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems"),
-            *("minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern", "prefixItems"),
-            *("propertyNames", "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems"),
-        )
+KEYWORDS = frozenset(
+    (
+        *(*HOLDERS, *BY_NAME, "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef", "$ref"),
+        *("additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains", "dependencies"),
+        *("dependentRequired", "disallow", "divisibleBy", "else", "enum", "exclusiveMaximum", "exclusiveMinimum"),
+        *("extends", "format", "id", "if", "items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum"),
+        *("minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern"),
+        *("prefixItems", "propertyNames", "required", "then", "type", "unevaluatedItems", "unevaluatedProperties"),
+        "uniqueItems",
     )
 )
 """The keywords that llguidance may see: all but annotations."""
@@ -127,7 +112,8 @@ def _asserting(schema: Any, references: str, are_names: bool = False) -> Any:
         elif key in DATA_KEYWORDS & KEYWORDS:
             written[key] = value
         elif key == "$schema":
-            written |= {"$schema": draft for name, draft in DRAFTS.items() if name in str(value)}  # noqa: B035  # one
+            draft = next((draft for name, draft in DRAFTS.items() if name in str(value)), None)
+            written |= {} if draft is None else {key: draft}
         elif key in IDS and (not references or (str(value).startswith("#") and str(value) not in references)):
             continue
         elif key in KEYWORDS or f"/{key}" in references:
