@@ -346,11 +346,10 @@ _MERGING = ("allOf", "$ref", "anyOf", "oneOf")
 
 def _merged_recursion(view: View, settings: Settings) -> Iterator[Finding]:
     """References that lead back to themselves, beside what an engine would merge them with."""
-    for keyword in _MERGING:
-        beside = [name for name in view.schema if name in ASSERTIONS and name != keyword]
-        branches = [view.site] if keyword == "$ref" else view.site.group(keyword)
-        is_merged = beside or (keyword == "allOf" and len(branches) > 1)
-        if keyword in view.schema and is_merged and any(_leads_back(view, branch) for branch in branches):
+    is_beside = len(ASSERTIONS.intersection(view.schema)) > 1
+    for keyword in _MERGING if view.sites.recursive else ():
+        branches = [view.site] if keyword == "$ref" and keyword in view.schema else view.site.group(keyword)
+        if (is_beside or len(branches) > 1) and any(_leads_back(view, branch) for branch in branches):
             yield view.finding(keyword, "what leads back to itself is not merged with what stands beside it")
             return
 
@@ -605,6 +604,11 @@ def _where_untyped(settings: Settings, keywords: Collection[str]) -> Settings | 
     return None if is_typed or GROUPS.keys().isdisjoint(keywords) else settings
 
 
+def _where_merged(settings: Settings, keywords: Collection[str]) -> Settings | None:
+    is_merged = "allOf" in keywords or len(ASSERTIONS.intersection(keywords)) > 1
+    return settings if is_merged else None
+
+
 def _pairs_among(settings: Settings, keywords: Collection[str]) -> Settings | None:
     found = {
         key: [other for other in others if other in keywords] for key, others in settings.items() if key in keywords
@@ -628,8 +632,8 @@ CHECKS: Mapping[str, NamedCheck] = {
     "bounds": NamedCheck(_BOUNDS, _bounds),
     "keywords-beside": NamedCheck(("",), _beside, _pairs_among),
     "list-items": NamedCheck(("items",), _list_items),
-    "merged-recursion": NamedCheck(_MERGING, _merged_recursion),
-    "merged-patterns": NamedCheck(_MERGING, _merged_patterns),
+    "merged-recursion": NamedCheck(_MERGING, _merged_recursion, _where_merged),
+    "merged-patterns": NamedCheck(_MERGING, _merged_patterns, _where_merged),
     "number-bounds": NamedCheck(("exclusiveMaximum", "exclusiveMinimum"), _number_bounds),
     "oneof-disjoint": NamedCheck(("oneOf",), _one_of),
     "open-names": NamedCheck(("properties",), _open_names),

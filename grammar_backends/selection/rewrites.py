@@ -419,7 +419,7 @@ def _kinds_taken_whole(schema: JSON) -> int:
 def _flatten(round_: Round, view: View) -> JSON:
     """Combinators and what stands beside them, merged into one schema or one list of alternatives."""
     merged = _merged(round_, view, unfold=False)
-    return _merged(round_, view, unfold=True) if merged is None else merged
+    return _merged(round_, view, unfold=True) if merged is None and round_.sites.recursive else merged
 
 
 def _merged(round_: Round, view: View, unfold: bool) -> JSON:

@@ -134,10 +134,9 @@ class SchemaWalk:
     @functools.cached_property
     def recursive(self) -> frozenset[Site]:
         """The sites whose reference leads back to them."""
-        components = _components(self)
-        return frozenset(
-            site for site in self if site.target is not None and components[site] == components[site.target]
-        )
+        referring = [(site, site.target) for site in self if site.target is not None]
+        components = _components(self) if referring else {}
+        return frozenset(site for site, target in referring if components[site] == components[target])
 
     @functools.cached_property
     def fractions(self) -> frozenset[int]:
