@@ -64,7 +64,7 @@ Each is written once here for every engine. A table names those that apply to it
 
     settings for patterns      finding for
     -------------------------  -----------------------------------------------------------------------------------------
-    no_looks                   look-around, back-references, word boundaries, empty classes
+    no_looks                   look-around, back-references, word boundaries, empty and POSIX classes
     dialect                    what is outside of the layer's own dialect
     anchored                   patterns that do not span the whole string
     options_apart              alternatives that begin alike
@@ -276,12 +276,14 @@ def _is_short(step: float) -> bool:
     return len(decimals) < 2 or (step < 1 and decimals.lstrip("0") in ("1", "2", "5"))
 
 
-_LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG]|\[\^?\])")
+_LOOKS = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9]|\\k<|\\[bBAZzG]|\[\^?\]|\[:\^?\w+:\])")
 
 
 def _judged_pattern(view: View, keyword: str, pattern: str, settings: Settings) -> Iterator[Finding]:
     if settings.get("no_looks") and _LOOKS.search(pattern):
-        yield view.finding(keyword, "look-around, back-references, word boundaries and empty classes are not enforced")
+        yield view.finding(
+            keyword, "look-around, back-references, word boundaries, empty and POSIX classes are not enforced"
+        )
     # The cheap test stands before the reading, unless it would hide the better reason.
     elif settings.get("anchored") and not anchored(pattern) and not _LOOKS.search(pattern):
         yield view.finding(

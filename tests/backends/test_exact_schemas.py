@@ -76,6 +76,32 @@ def test_c3_a_class_leaves_out_the_characters_that_json_escapes(name: str, patte
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
+    ("pattern", "characters"),
+    [
+        (r"[\p{Lu}]", "LAÉ"),
+        (r"[\p{Lu}\p{Nd}_]", "LAÉ1_"),
+        (r"\p{L}", "LAÉaépu"),
+        (r"[^\P{L}]", "LAÉaépu"),
+        (r"[\pN-]", "1-"),
+        (r"[\\p]", "\\p"),
+        ("[[a]", "[a"),
+        (r"[a[\]]", "[]a"),
+        ("[^[a]", "LAÉép1{}]&,-+~_\\u"),
+        ("[a&&é]", "a&é"),
+        ("[+--]", "+,-"),
+        ("[a~~]", "a~"),
+    ],
+)
+def test_c3_a_class_is_a_set_of_characters_and_no_more(name: str, pattern: str, characters: str) -> None:
+    alphabet = "LAÉaép1{}[]&,-+~_\\u"
+    spec = GrammarSpec.json_schema({"type": "string", "pattern": f"^{pattern}$"})
+    verdicts = takes(name, spec, *(json.dumps(value, ensure_ascii=False) for value in alphabet))
+    found = None if verdicts is None else {value for value, taken in zip(alphabet, verdicts, strict=True) if taken}
+    assert found in (None, {value for value in alphabet if value in characters}), pattern
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
     ("format_", "right", "wrong"),
     [
         (
@@ -128,8 +154,8 @@ def test_b5_the_options_of_a_request_hold_inside_structural_tags(name: str, form
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("pattern", ["^[]$", "^[^]$", r"^[]\\]?$"])
-def test_c3_an_empty_class_is_refused(name: str, pattern: str) -> None:
+@pytest.mark.parametrize("pattern", ["^[]$", "^[^]$", r"^[]\\]?$", "^[[:alpha:]]$", "^[a[:^digit:]]$"])
+def test_c3_a_class_that_dialects_read_in_other_ways_is_refused(name: str, pattern: str) -> None:
     assert takes(name, GrammarSpec.json_schema({"type": "string", "pattern": pattern})) is None
 
 

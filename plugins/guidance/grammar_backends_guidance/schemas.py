@@ -72,6 +72,9 @@ MOST_OF_NAMES = 2_000
 """Characters of listed names that a pattern may leave out."""
 CONTROLS = (0x00, 0x1F)
 """A class that holds all of these is taken for one that also holds the quote and the backslash, as escapes."""
+ESCAPE = re.compile(r"\\.", re.DOTALL)
+SET_SYNTAX = re.compile(r"\[|&&|--|~~")
+"""What is a class in a class, or an operator on classes, for llguidance only."""
 CLASS = re.compile(r"\\.|(\[\^?\]?(?:\\.|[^\]\\])*\])", re.DOTALL)
 
 
@@ -86,7 +89,7 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     - Formats that JSON Schema does not define go: they are annotations, which llguidance would refuse.
     - Dates, times and host names are written as patterns, which know the calendar and the limits.
     - `\\s` and `\\S` in patterns are those of ECMA 262.
-    - A class in a pattern keeps out the quote and the backslash when it excludes them.
+    - A class in a pattern keeps out the quote and the backslash when it excludes them, and is no set of sets: `[[a]`.
     - References have their escapes, as a URI must: `#/$defs/%C3%A9`.
     - Keywords that are read together stand together, with no combinator between them.
     - The name of an additional property cannot be a listed name in escapes (`"\\u0061"` for `a`).
@@ -263,11 +266,13 @@ def _class(text: str) -> str:
         node = parse_regex(text).root
     except SpecError:
         return text
-    if not isinstance(node, CharacterSet) or not _holds(node, *CONTROLS):
+    if not isinstance(node, CharacterSet):
         return text
-    if _holds(node, ord('"'), ord('"')) and _holds(node, ord("\\"), ord("\\")):
-        return text
-    if text.startswith("[^"):
+    is_plain = not SET_SYNTAX.search(ESCAPE.sub("", text[1:]))
+    has_escapes = _holds(node, ord('"'), ord('"')) and _holds(node, ord("\\"), ord("\\"))
+    if has_escapes or not _holds(node, *CONTROLS):
+        return text if is_plain else render_set(node.ranges, DIALECT)
+    if is_plain and text.startswith("[^"):
         return rf"[^\x00{text[2:]}"
     return render_set(tuple((max(low, 1), high) for low, high in node.ranges if high), DIALECT)
 

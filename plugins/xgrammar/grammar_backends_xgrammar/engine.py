@@ -30,7 +30,7 @@ from grammar_backends.contract.grammar_text import (
     syntax_of,
 )
 from grammar_backends.contract.references import with_patterns
-from grammar_backends.contract.regex import translate
+from grammar_backends.contract.regex import CharacterSet, parse_regex, render_set, translate
 from grammar_backends.errors import ArtifactError, SpecError, UnsupportedFeature, VocabularyError
 from grammar_backends_xgrammar import DIALECT
 from grammar_backends_xgrammar.serial import estimated_bytes, reduced
@@ -391,8 +391,8 @@ def _grammar(spec: GrammarSpec, info: TokenizerInfo) -> Any:
 
 def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
     compact = spec.options.whitespace == "compact"
-    if ")?" in schema:
-        schema = json.dumps(with_patterns(json.loads(schema), _counted), ensure_ascii=False)
+    if ")?" in schema or r"\\p" in schema or r"\\P" in schema:
+        schema = json.dumps(with_patterns(json.loads(schema), _plainer), ensure_ascii=False)
     grammar = xgrammar.Grammar.from_json_schema(
         schema,
         any_whitespace=not compact,
@@ -405,15 +405,27 @@ def _schema_grammar(spec: GrammarSpec, schema: str) -> Any:
     return _fresh_start(grammar) if '"$ref":"#"' in schema else grammar
 
 
-def _counted(pattern: str) -> str:
-    """A pattern with counts for the question marks behind groups.
+def _plainer(pattern: str) -> str:
+    """A pattern with counts for the question marks behind groups, and with ranges for categories of Unicode.
 
-    In the patterns of schemas, xgrammar goes on inside of a group that it has left out: `(ab+)?c` takes "bc".
+    In the patterns of schemas, xgrammar goes on inside of a group that it has left out: `(ab+)?c` takes "bc". In a
+    class, it takes `\\p{Lu}` for the characters of its name.
     """
-    return _OPTIONAL.sub(lambda found: "){0,1}" if found[1] else found[0], pattern)
+    return _READ_OTHERWISE.sub(_written_out, pattern)
 
 
-_OPTIONAL = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\)\?)", re.DOTALL)
+_READ_OTHERWISE = re.compile(
+    r"\\[pP](?:\{[^{}]*\}|.)|\\.|\[\^?\]?(?:\\[pP]\{[^{}]*\}|\\.|[^\]\\])*\]|(\)\?)", re.DOTALL
+)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    if found[1]:
+        return "){0,1}"
+    if r"\p" not in found[0] and r"\P" not in found[0]:
+        return found[0]
+    node = parse_regex(found[0]).root
+    return render_set(node.ranges, DIALECT) if isinstance(node, CharacterSet) else found[0]
 
 
 def _plain_keys(text: str) -> str:
