@@ -77,6 +77,7 @@ Each is written once here for every engine. A table names those that apply to it
     open-properties            listed properties of open objects            most: properties that are quick enough
     plain-names                names by pattern have no escapes             -
     short-decimals             bounded numbers have few decimals            most: decimals
+    unicode-categories         patterns with `\\p`                          -
 """
 
 from __future__ import annotations
@@ -576,14 +577,28 @@ def _plain_names(views: Sequence[View], settings: Settings) -> Finding | None:
     return None
 
 
+def _unicode_categories(views: Sequence[View], settings: Settings) -> Finding | None:
+    """Categories of Unicode, which some engines write out as hundreds of ranges, as often as a count says."""
+    for view in views:
+        own = [view.schema["pattern"]] if view.bits & STRING and "pattern" in view.schema else []
+        if any(_CATEGORY.search(pattern) for pattern in (*own, *view.schema.get("patternProperties", ()))):
+            keyword = "pattern" if own else "patternProperties"
+            return view.finding(keyword, "categories of Unicode are slow to compile", "Name ranges of characters")
+    return None
+
+
+_CATEGORY = re.compile(r"(?<!\\)(?:\\\\)*\\[pP]")
+
+
 COSTS: Mapping[str, Callable[[Sequence[View], Settings], Finding | None]] = {
     "open-properties": _open_properties,
     "plain-names": _plain_names,
     "short-decimals": _short_decimals,
+    "unicode-categories": _unicode_categories,
 }
 """By name, why another engine that enforces a schema is better: this one is slow, or allows less than all valid texts.
 None when it does not apply."""
-TIMES = frozenset(("open-properties",))
+TIMES = frozenset(("open-properties", "unicode-categories"))
 """The costs that are times, of which a model of an engine's times knows better."""
 
 

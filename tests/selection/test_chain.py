@@ -104,6 +104,13 @@ def test_c2_1_a_bounded_integer_is_not_deferred_and_a_bounded_number_is(host: Pl
         assert explain(GrammarSpec.json_schema(schema), host=host).steps[0].verdict == verdict
 
 
+@pytest.mark.parametrize("pattern", [r"^[\p{L} ]{1,50}$", r"^\p{Lu}"])
+def test_c2_1_categories_of_unicode_are_left_to_who_is_quick_at_them(pattern: str, host: PluginHost) -> None:
+    for schema in ({"type": "string", "pattern": pattern}, {"type": "object", "patternProperties": {pattern: {}}}):
+        assert verdicts(schema, host)["guidance"] == "chosen"
+    assert verdicts({"type": "string", "pattern": "^p{2}$"}, host)["xgrammar"] == "chosen"
+
+
 def test_c2_1_what_loses_valid_texts_comes_after_what_is_rewritten(host: PluginHost, vocabulary: Vocabulary) -> None:
     spec = GrammarSpec.json_schema({"propertyNames": {"minLength": 1}, "additionalProperties": {}, "type": "object"})
     selection = select_backend(spec, vocabulary, host=host)
