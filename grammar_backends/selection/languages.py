@@ -272,7 +272,9 @@ def _part(part: str, wide: bool) -> Language:
     starts = part.startswith("^")
     ends = part.endswith("$") and not ends_escaped(part)
     pieces = _pieces(part[starts : len(part) - ends])
-    language = _after(_parsed(pieces[-1], wide), _NO_MORE if ends else EVERYTHING)
+    language = _tempered(pieces[-1], wide) if ends else None
+    if language is None:
+        language = _after(_parsed(pieces[-1], wide), _NO_MORE if ends else EVERYTHING)
     for before, look in zip(pieces[-3::-2], pieces[-2::-2], strict=True):
         negative = look.startswith("(?!")
         ahead = _union([_part(f"^{option}", wide != negative) for option in alternatives_of(look[3:-1])])
@@ -280,6 +282,29 @@ def _part(part: str, wide: bool) -> Language:
         if before:
             language = _after(_parsed(before, wide), language)
     return language if starts else _after(_ANYTHING, language)
+
+
+def _tempered(text: str, wide: bool) -> Language | None:
+    """Text up to the end of a string by characters at which something does not begin: `((?!ab).)*`; None for other.
+
+    Nothing that has a character begins at any of them just if there is none of it anywhere.
+    """
+    found = _TEMPERED.search(text)
+    if found is None:
+        return None
+    if has_anchors(found[1]):
+        raise _TooLarge
+    excluded = _union([_part(option, not wide) for option in alternatives_of(found[1])])
+    if 0 in excluded.accepting:
+        raise _TooLarge
+    characters = _language(_parsed(found[2] + found[3], wide))
+    language = _combined([characters, excluded], _first_alone)
+    return _after(_parsed(text[: found.start()], wide), language) if found.start() else language
+
+
+_TEMPERED = re.compile(
+    r"\((?:\?:)?\(\?!(.+)\)(\.|\\[dDwWsS]|\[\^?\]?(?:\\.|[^\]\\])*\])\)([*+]|\{\d+(?:,\d*)?\})$", re.DOTALL
+)
 
 
 def _first_alone(inside: Sequence[bool]) -> bool:
