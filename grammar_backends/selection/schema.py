@@ -135,8 +135,20 @@ class SchemaWalk:
     def recursive(self) -> frozenset[Site]:
         """The sites whose reference leads back to them."""
         referring = [(site, site.target) for site in self if site.target is not None]
-        components = _components(self) if referring else {}
-        return frozenset(site for site, target in referring if components[site] == components[target])
+        leads: dict[Site, list[Site]] = {target: [] for _, target in referring}
+        above = {child: site for site in self for child in site.children.values()} if leads else {}
+        holders: dict[Site, list[Site]] = {}
+        for site, target in referring:
+            path = [site]
+            while path[-1] in above:
+                path.append(above[path[-1]])
+            holders[site] = [holder for holder in path if holder in leads]
+            for holder in holders[site]:
+                leads[holder].append(target)
+        component = _components(leads)
+        return frozenset(
+            site for site, target in referring if any(component[target] == component[each] for each in holders[site])
+        )
 
     @functools.cached_property
     def fractions(self) -> frozenset[int]:
@@ -402,24 +414,23 @@ def _edges(site: Site) -> Iterator[tuple[Site, int]]:
         yield site.target, 1
 
 
-def _components(sites: SchemaWalk) -> dict[Site, int]:
-    """The sites by strongly connected component (Tarjan's algorithm): two share one when each leads to the other."""
+def _components(leads: Mapping[Site, Sequence[Site]]) -> dict[Site, int]:
+    """Sites by strongly connected component (Tarjan's algorithm): two share one when each leads to the other."""
     order: dict[Site, int] = {}
     lowest: dict[Site, int] = {}
     components: dict[Site, int] = {}
     trail: list[Site] = []
-    for root in sites:
-        stack = [(root, _edges(root))] if root not in order else []
+    for root in leads:
+        stack = [(root, iter(leads[root]))] if root not in order else []
         while stack:
             site, edges = stack[-1]
             if site not in order:
                 order[site] = lowest[site] = len(order)
                 trail.append(site)
-            step = next(edges, None)
-            if step is not None:
-                below = step[0]
+            below = next(edges, None)
+            if below is not None:
                 if below not in order:
-                    stack.append((below, _edges(below)))
+                    stack.append((below, iter(leads[below])))
                 elif below not in components:
                     lowest[site] = min(lowest[site], order[below])
                 continue
