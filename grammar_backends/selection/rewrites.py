@@ -74,7 +74,7 @@ def rewrite(
             return None
         applied += written[1]
         try:
-            sites = walk(written[0])
+            sites = SchemaWalk(written[0])  # what is written adds no level that is not a subschema's
         except SpecError:  # too deep or too large by now
             return None
     return None

@@ -167,18 +167,19 @@ class SchemaSupport:
                     settings = CHECKS[name].settings_for(self.checks[name], keywords)
                     if settings is not None:
                         yield CHECKS[name].run, keyword, settings
-            if keyword in ASSERTIONS and not self._always_enforces(keyword):
+            if keyword in ASSERTIONS and not self._always_enforces(keyword, keywords):
                 yield None, keyword, {}
 
-    def _always_enforces(self, keyword: str) -> bool:
-        """True for a keyword that has no finding by itself, wherever it stands."""
+    def _always_enforces(self, keyword: str, beside: Sequence[str]) -> bool:
+        """True for a keyword that has no finding by itself beside these, whatever they say."""
         group = GROUPS.get(keyword)
         if group is not None:
             names = _TYPE_NAMES[GROUP_BITS[group]]
             listed = all(keyword in self.types.get(name, ()) for name in names)
             return keyword != "format" and listed and self._is_harmless(keyword)
         if keyword in COMBINATORS:
-            return "*" in self.combinators.get(keyword, ())
+            allowed = self.combinators.get(keyword)
+            return allowed is not None and ("*" in allowed or ASSERTIONS.intersection(beside) - {keyword} <= allowed)
         return keyword in self.types["any"]
 
     def _is_harmless(self, keyword: str) -> bool:
