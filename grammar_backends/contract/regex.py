@@ -18,7 +18,9 @@ The dialect (C3):
 * `*`, `+`, `?`, `{m}`, `{m,}`, `{,n}`, `{m,n}`; a lazy `?` after one is dropped, since it cannot change a full
   match. A brace that starts no count is literal, as in Python and ECMAScript.
 * Groups `(..)`, `(?:..)`, `(?P<name>..)`, `(?<name>..)` only group.
-* Refused as unsupported: flags, look-around, back-references, word boundaries, possessive and atomic groups,
+* `(?i)` and `(?s)` at the very start, or both in one: a character stands for its other case too, where that is one
+  character; `.` is any character.
+* Refused as unsupported: other flags, and flags elsewhere, look-around, back-references, word boundaries, possessive and atomic groups,
   conditionals, recursion, comments, POSIX classes.
 * Refused as wrong: a raw NUL (D6; the escape `\x00` is fine), bad syntax, what exceeds a limit, and a pattern that no
   text can match (B12).
@@ -346,11 +348,13 @@ class Regex:
         pattern: what was parsed.
         root: its meaning as a tree; never a language without texts.
         lazy: a lazy mark was dropped. No full match depends on it, but a lexer's choice does.
+        flags: `i` and `s`, which the tree has in it.
     """
 
     pattern: str
     root: Node
     lazy: bool = False
+    flags: str = ""
     _known: _Facts = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -376,7 +380,7 @@ class Regex:
         if not self.matches_empty:
             return self
         root = _fold(self.root, _nonempty)[1]
-        return None if root == NOTHING else Regex(self.pattern, root, self.lazy)
+        return None if root == NOTHING else Regex(self.pattern, root, self.lazy, self.flags)
 
 
 def _nonempty(node: Node, of: Sequence[tuple[Node, Node, bool]]) -> tuple[Node, Node, bool]:
@@ -445,16 +449,14 @@ _REFUSED_ESCAPES = {
 class _Parser:
     """One pass over the pattern with an explicit stack of groups, so that no input can exhaust Python's."""
 
-    def __init__(
-        self, pattern: str, *, ignore_case: bool = False, dot_all: bool = False, classes: _Classes | None = None
-    ) -> None:
+    def __init__(self, pattern: str, flags: str = "", *, start: int = 0, classes: _Classes | None = None) -> None:
         self.text = pattern
-        self.ignore_case = ignore_case
+        self.flags = flags
         self.classes, self.negated_classes = classes or (_SHORTHANDS.__getitem__, _SHORTHANDS.__getitem__)
-        self.dot = _SCALARS if dot_all else self.classes(".")
+        self.dot = _SCALARS if "s" in flags else self.classes(".")
         self.shorthands: set[str] = set()  # those in the class that is read
         self.lazy = False
-        self.at = 0
+        self.at = start
         self.stack = [_Frame(0)]
         self.names: set[str] = set()
 
@@ -547,7 +549,7 @@ class _Parser:
             self.at = named.end()
             return
         if re.compile(r"\(\?[a-zA-Z^-]*-?[a-zA-Z]*[:)]").match(self.text, start):
-            self.refuse("flag", start, hint="Flags cannot be had on every engine; spell both cases, as in [aA]")
+            self.refuse("flag", start, hint="Flags are (?i) and (?s), at the very start; spell both cases, as in [aA]")
         if re.compile(r"\(\?[+-]?\d+\)").match(self.text, start):
             self.refuse("recursion", start)
         self.fail("unknown kind of group", start, keyword=self.text[start : start + 4])
@@ -724,7 +726,7 @@ class _Parser:
         return _Item(_set(self._cased(self._read_escape_ranges(in_class=False))))
 
     def _cased(self, ranges: Ranges) -> Ranges:
-        return _both_cases(ranges) if self.ignore_case else ranges
+        return _both_cases(ranges) if "i" in self.flags else ranges
 
     def _read_escape_ranges(self, *, in_class: bool) -> Ranges:
         start, char = self.at, self.text[self.at + 1 : self.at + 2]
@@ -845,12 +847,13 @@ def parse_regex(pattern: str) -> Regex:
     """Read a pattern of the layer's dialect.
 
     Raises:
-        UnsupportedFeature: well formed elsewhere, but outside the dialect: look-around, flags, ...
+        UnsupportedFeature: well formed elsewhere, but outside the dialect: look-around, word boundaries, ...
         SpecError: bad syntax, above a limit, or a pattern that no text matches (B12); with line and column.
     """
     if not isinstance(pattern, str):
         raise SpecError(f"regex: text is needed, not {type(pattern).__name__}")
-    return _parse(_Parser(pattern))
+    flags = re.match(r"\(\?([is]+)\)", pattern)
+    return _parse(_Parser(pattern, flags[1], start=flags.end()) if flags else _Parser(pattern))
 
 
 def parse_terminal(pattern: str, flags: str = "") -> Regex:
@@ -861,7 +864,7 @@ def parse_terminal(pattern: str, flags: str = "") -> Regex:
     """
     if set(flags) - set("isu"):
         raise UnsupportedFeature(f"regex: flags {shown(flags)} are not supported", line=1, column=1, keyword="flag")
-    return _parse(_Parser(pattern, ignore_case="i" in flags, dot_all="s" in flags))
+    return _parse(_Parser(pattern, flags))
 
 
 def parse_pattern(pattern: str, *, wide: bool) -> Node:
@@ -901,7 +904,7 @@ _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 
 
 def _parse(parser: _Parser) -> Regex:
-    regex = Regex(parser.text, parser.parse(), parser.lazy)
+    regex = Regex(parser.text, parser.parse(), parser.lazy, parser.flags)
     if regex.positions > MAX_POSITIONS:
         parser.fail(f"the repeat counts multiply to {regex.positions} characters, more than {MAX_POSITIONS}", 0)
     return regex

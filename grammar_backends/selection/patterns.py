@@ -207,11 +207,12 @@ def _closes_last(part: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def tree_of(pattern: str) -> Node | None:
-    """A pattern in the layer's own dialect; None when it is outside of it."""
+    """A pattern in the layer's own dialect, as engines read it; None when it is outside of it, or begins with flags."""
     try:
-        return parse_regex(pattern).root
+        regex = parse_regex(pattern)
     except SpecError:
         return None
+    return None if regex.flags else regex.root
 
 
 def _nodes_of(root: Node) -> Iterator[Node]:

@@ -185,6 +185,10 @@ def test_c3_anchors_in_the_middle_are_refused(pattern: str, column: int) -> None
         (r"\p{Lu}\pL?", ["É", "Aé"], ["a", "1"]),
         (r"\P{L}", ["1"], ["é"]),
         (r"[\p{Nd}x]", ["٣", "x"], ["a"]),
+        ("(?i)yes|Nö", ["yes", "YES", "yEs", "nÖ", "NÖ"], ["ye", "n"]),
+        ("(?i)[^a-c]x", ["dX", "Dx"], ["ax", "Ax", "BX"]),
+        ("(?s).", ["\n", "a"], ["", "aa"]),
+        ("(?si)^.B$", ["\nb", "aB"], ["b"]),
     ],
 )
 def test_c3_every_engine_reads_the_same_meaning(engine: str, pattern: str, good: list[str], bad: list[str]) -> None:
@@ -294,7 +298,10 @@ def test_c3_engines_write_no_warnings_about_what_they_get(capfd: pytest.CaptureF
         (r"(?<x>a)\k<x>", "back-reference"),
         (r"\bcat\b", "word boundary"),
         (r"a\Bb", "word boundary"),
-        ("(?i)abc", "flag"),
+        ("a(?i)bc", "flag"),
+        ("(?m)abc", "flag"),
+        ("(?i:abc)", "flag"),
+        ("(?i)(?s)abc", "flag"),
         ("(?s:.)", "flag"),
         ("a(?x-i:b)", "flag"),
         ("a++b", "possessive repetition"),
@@ -445,8 +452,9 @@ TEXTS = st.lists(st.text("abcAé😀\n 1-_.\"\\/#~&üÿ}]^\x80\x05'", max_size=5
 
 
 @settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(PATTERNS, TEXTS)
-def test_c3_random_patterns_mean_what_python_says_on_every_engine(pattern: str, texts: list[str]) -> None:
+@given(st.sampled_from(["", "", "(?i)", "(?s)", "(?is)"]), PATTERNS, TEXTS)
+def test_c3_random_patterns_mean_what_python_says_on_every_engine(flags: str, pattern: str, texts: list[str]) -> None:
+    pattern = flags + pattern
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns of classes that may change their meaning one day
         python = re.compile(pattern, re.ASCII)

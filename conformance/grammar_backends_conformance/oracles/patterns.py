@@ -164,11 +164,13 @@ def _compiled(pattern: str, *, anchors_anywhere: bool = False) -> re.Pattern[str
 
 
 def regex_term(pattern: str, *, ignore_case: bool = False, dot_all: bool = False) -> Term:
-    """The texts that a pattern matches as a whole. The two flags are those of Lark's terminals.
+    """The texts that a pattern matches as a whole. The two flags are those of Lark's terminals, or at its very start.
 
     Raises:
         Uncovered: as `regex_fullmatch`.
     """
+    if flags := re.match(r"\(\?([is]+)\)", pattern):
+        ignore_case, dot_all, pattern = "i" in flags[1], "s" in flags[1], pattern[flags.end() :]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # Python announces that it will read this otherwise one day
