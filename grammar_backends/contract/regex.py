@@ -20,8 +20,8 @@ The dialect (C3):
 * Groups `(..)`, `(?:..)`, `(?P<name>..)`, `(?<name>..)` only group.
 * `(?i)` and `(?s)` at the very start, or both in one: a character stands for its other case too, where that is one
   character; `.` is any character.
-* Refused as unsupported: other flags, and flags elsewhere, look-around, back-references, word boundaries, possessive and atomic groups,
-  conditionals, recursion, comments, POSIX classes.
+* Refused as unsupported: other flags, and flags elsewhere, look-around, back-references, word boundaries, possessive
+  and atomic groups, conditionals, recursion, comments, POSIX classes.
 * Refused as wrong: a raw NUL (D6; the escape `\x00` is fine), bad syntax, what exceeds a limit, and a pattern that no
   text can match (B12).
 """

@@ -133,7 +133,7 @@ def test_what_the_dialect_has_beyond_python_is_read(pattern: str, inside: list[s
         assert (found.accepts(text), regex_fullmatch(pattern, text)) == (False, False)
 
 
-@pytest.mark.parametrize("pattern", ["(?i:a)", "(?=a)a", r"(a)\1", r"\ba", "a^b", "(?>a)", r"\p{Greek}", "(", "(?i:a)"])
+@pytest.mark.parametrize("pattern", ["(?=a)a", r"(a)\1", r"\ba", "a^b", "(?>a)", r"\p{Greek}", "(", "(?i:a)"])
 def test_what_the_oracle_does_not_cover_it_does_not_judge(pattern: str) -> None:
     assert recogniser_of(GrammarSpec.regex(pattern)) is None
     with pytest.raises(Uncovered):
