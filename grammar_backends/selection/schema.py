@@ -242,10 +242,15 @@ class SchemaWalk:
 
     def anchored(self, reference: JSON) -> str | None:
         """Where a reference within the document leads; None where there is no such anchor, or other resources."""
-        resources = self._resources = self._resources or _Resources(self.schema, self.legacy_refs)
-        if not isinstance(reference, str) or any(resources.bases.values()):
+        if not isinstance(reference, str):
             return None
-        uri, fragment = urldefrag(_joined(self.root.base_uri, reference, "", "$ref"))
+        try:
+            resources = self._resources = self._resources or _Resources(self.schema, self.legacy_refs)
+            uri, fragment = urldefrag(urljoin(self.root.base_uri, reference))
+        except (SpecError, ValueError):  # some name is no URI
+            return None
+        if any(resources.bases.values()):
+            return None
         if uri not in resources.bases:
             return None
         fragment = unquote(fragment)

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from grammar_backends import GrammarSpec, explain
 from grammar_backends.selection.places import is_plain, written_plain
 from grammar_backends.selection.schema import walk
 
@@ -115,3 +116,11 @@ def test_c2_5_each_step_is_named() -> None:
         ("unevaluatedProperties", ""),
         ("unevaluatedProperties", "/properties/a"),
     ]
+
+
+@pytest.mark.parametrize("reference", ["http://x/y", "#a", "//["])
+def test_c2_5_a_schema_whose_name_is_no_uri_stays_as_it_is(reference: str) -> None:
+    named = {"$id": "http://[", "type": "integer", "$dynamicRef": reference}
+    for schema in (named, {"type": "integer", "$dynamicRef": reference, "x": {"$id": "http://["}}):
+        assert written_plain(walk(schema)) is None
+        assert explain(GrammarSpec.json_schema(schema)).chosen is None
