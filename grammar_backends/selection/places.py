@@ -97,7 +97,7 @@ def _without_anchors(sites: SchemaWalk, document: JSON) -> list[Rewrite] | None:
 def _without_unevaluated(sites: SchemaWalk, document: JSON) -> list[Rewrite] | None:
     """`additionalProperties` and `items` for what all that is around does not look at."""
     applied: list[Rewrite] = []
-    for site in sites:
+    for site in sorted(sites, key=lambda site: -site.pointer.count("/")):  # inner ones first: what holds them moves
         if _has(site, _UNEVALUATED) and _has(site, _LOOKED_INTO):
             looked = _Looked(sites.draft)
             looked.into(site, MAX_DEPTH)
@@ -107,7 +107,7 @@ def _without_unevaluated(sites: SchemaWalk, document: JSON) -> list[Rewrite] | N
                         return None
                     write(at(document, site.pointer), looked)
                     applied.append(Rewrite(keyword, site.pointer, "additional to all that is looked at around it"))
-    return applied
+    return applied[::-1]
 
 
 def _additional(node: dict[str, JSON], looked: _Looked) -> None:

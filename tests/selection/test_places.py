@@ -124,3 +124,14 @@ def test_c2_5_a_schema_whose_name_is_no_uri_stays_as_it_is(reference: str) -> No
     for schema in (named, {"type": "integer", "$dynamicRef": reference, "x": {"$id": "http://["}}):
         assert written_plain(walk(schema)) is None
         assert explain(GrammarSpec.json_schema(schema)).chosen is None
+
+
+def test_c2_5_what_is_unevaluated_inside_of_what_is_unevaluated_is_written_too() -> None:
+    inner = {"allOf": [{"prefixItems": [INTEGER]}], **FURTHER}
+    schema = {"allOf": [{"prefixItems": [TEXT]}], "unevaluatedItems": inner}
+    found = plain(schema)
+    assert found is not None
+    for value in (["a"], ["a", [1]], ["a", [1, 2]], ["a", ["b"]], [1], ["a", [1], [2]], ["a", [1], [2, 3]]):
+        assert jsonschema.Draft202012Validator(found).is_valid(value) == jsonschema.Draft202012Validator(
+            schema
+        ).is_valid(value), value
