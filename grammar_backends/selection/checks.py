@@ -365,7 +365,7 @@ def _leads_back(view: View, site: Site) -> bool:
 def _exclude_one_another(view: View, patterns: Sequence[str]) -> bool:
     """True when it is certain that no name matches two of the patterns."""
     steps = work_on(*patterns) * len(patterns)
-    return view.comparison.is_certain(tuple(patterns), steps, lambda: not may_overlap(patterns))
+    return view.comparison.is_certain((may_overlap, *patterns), steps, lambda: not may_overlap(patterns))
 
 
 def _are_apart(view: View, patterns: Sequence[str], names: Sequence[str]) -> bool:

@@ -213,7 +213,8 @@ class Comparison:
         if longest < max(_length_of(schema, "minLength", 0) for schema in schemas):
             return True
         patterns = list(dict.fromkeys(pattern for schema in schemas for pattern in _shapes_of(schema)))
-        return len(patterns) > 1 and self.is_certain(tuple(patterns), work_on(*patterns), lambda: have_none(patterns))
+        question = (have_none, *patterns)
+        return len(patterns) > 1 and self.is_certain(question, work_on(*patterns), lambda: have_none(patterns))
 
     def _no_property(self, sites: Sequence[Site]) -> bool:
         if not all(map(self.possible, sites)):

@@ -879,3 +879,19 @@ def test_c3_shared_feature_cases_go_to_an_engine_that_solves_them() -> None:
         if outcome in ("accepts invalid", "rejects valid"):
             failures.append((name, outcome))
     assert failures == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_c2_5_patterns_that_no_string_has_all_of_may_still_match_one_name(engine: str) -> None:
+    # Of these three patterns the first two match "ab", and no string has all three.
+    begins, ends, other = "^a.*$", "^.*b$", "^c.*$"
+    apart = {
+        "oneOf": [
+            {"type": "string", "pattern": begins, "allOf": [{"pattern": ends}]},
+            {"type": "string", "pattern": other},
+        ]
+    }
+    named = {"type": "object", "patternProperties": {begins: {}, ends: {}, other: {}}, "additionalProperties": False}
+    schema = {"type": "object", "properties": {"s": apart, "o": named}, "additionalProperties": False}
+    found = {(finding.pointer, finding.reason) for finding in support(engine).findings(schema, OPEN)}
+    assert ("/properties/o/patternProperties", "two patterns may match one name") in found
