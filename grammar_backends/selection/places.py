@@ -16,7 +16,7 @@ from grammar_backends.contract.spec import JSON
 from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.schema import SchemaWalk, Site, at
 
-__all__ = ["is_plain", "written_plain"]
+__all__ = ["UNEVALUATED", "is_plain", "written_plain"]
 
 MAX_DEPTH = 16
 """Combinators and references that are looked into."""
@@ -25,7 +25,7 @@ _ANCHORS = frozenset(("$anchor", "$dynamicAnchor", "$recursiveAnchor"))
 _DYNAMIC = {8: "$recursiveRef", 9: "$dynamicRef"}
 """By draft, the reference whose target depends on how one came there."""
 _NAMED = frozenset(("$id", *_ANCHORS, *_DYNAMIC.values()))
-_UNEVALUATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
+UNEVALUATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 _LOOKED_INTO = frozenset(
     ("$ref", "allOf", "anyOf", "contains", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then")
 )
@@ -36,10 +36,10 @@ _SOMETIMES = ("anyOf", "oneOf", "if", "then", "else", "dependencies", "dependent
 
 def is_plain(sites: SchemaWalk) -> bool:
     """True when a subschema means the same wherever it stands, and however it says it."""
-    if sites.keywords.isdisjoint({*_NAMED, *_UNEVALUATED, "id"}):
+    if sites.keywords.isdisjoint({*_NAMED, *UNEVALUATED, "id"}):
         return True
     return not any(
-        site.base or _is_named(site) or (_has(site, _UNEVALUATED) and _has(site, _LOOKED_INTO)) for site in sites
+        site.base or _is_named(site) or (_has(site, UNEVALUATED) and _has(site, _LOOKED_INTO)) for site in sites
     )
 
 
@@ -98,7 +98,7 @@ def _without_unevaluated(sites: SchemaWalk, document: JSON) -> list[Rewrite] | N
     """`additionalProperties` and `items` for what all that is around does not look at."""
     applied: list[Rewrite] = []
     for site in sorted(sites, key=lambda site: -site.pointer.count("/")):  # inner ones first: what holds them moves
-        if _has(site, _UNEVALUATED) and _has(site, _LOOKED_INTO):
+        if _has(site, UNEVALUATED) and _has(site, _LOOKED_INTO):
             looked = _Looked(sites.draft)
             looked.into(site, MAX_DEPTH)
             for keyword, write in (("unevaluatedProperties", _additional), ("unevaluatedItems", _further)):

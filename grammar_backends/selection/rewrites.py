@@ -25,8 +25,8 @@ from grammar_backends.selection.findings import Rewrite
 from grammar_backends.selection.keywords import ASSERTIONS, COMBINATORS, GROUP_BITS, GROUPS
 from grammar_backends.selection.merging import annotating, asserting, bare, conjoin, dead, names_of, rests_on, size_of
 from grammar_backends.selection.patterns import searched
-from grammar_backends.selection.places import is_plain, written_plain
-from grammar_backends.selection.schema import ANY, ARRAY, INT, SchemaWalk, Site, declared, walk
+from grammar_backends.selection.places import UNEVALUATED, is_plain, written_plain
+from grammar_backends.selection.schema import ANY, ARRAY, INT, SchemaWalk, Site, declared, escape, unescape, walk
 from grammar_backends.selection.support import Judged, SchemaSupport
 from grammar_backends.selection.view import View, asserts_nothing
 
@@ -78,9 +78,6 @@ def rewrite(
         except SpecError:  # too deep or too large by now
             return None
     return None
-
-
-_UNEVALUATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +249,7 @@ def _overlaps(pointer: str, written: Mapping[str, JSON]) -> bool:
 
 def _is_kept(before: JSON, after: JSON, path: Sequence[str]) -> bool:
     for part in path:
-        key = part.replace("~1", "/").replace("~0", "~")
+        key = unescape(part)
         index: str | int = int(key) if isinstance(before, list) else key
         try:
             before, after = before[index], after[index]
@@ -279,10 +276,7 @@ def _with(schema: JSON, written: Mapping[str, JSON], pointer: str = "") -> JSON:
     if not any(place.startswith(f"{pointer}/") for place in written):
         return schema
     if isinstance(schema, dict):
-        return {
-            key: _with(value, written, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
-            for key, value in schema.items()
-        }
+        return {key: _with(value, written, f"{pointer}/{escape(key)}") for key, value in schema.items()}
     return [_with(value, written, f"{pointer}/{index}") for index, value in enumerate(schema)]
 
 
@@ -607,7 +601,7 @@ RULES: Sequence[Rule] = (
     _rule("one-of", ("oneOf",), _one_of, "anyOf, of branches that exclude one another"),
     _rule("contains", ("contains", "maxContains", "minContains"), _contains, "counts, or items"),
     _rule("property-names", ("propertyNames",), string_rules.name_patterns, "patternProperties, and no others"),
-    _rule("unevaluated", _UNEVALUATED, _unevaluated, "additional properties or items"),
+    _rule("unevaluated", UNEVALUATED, _unevaluated, "additional properties or items"),
     _rule("merge", None, _flatten, "merged with what stands beside it"),
     _rule("types", None, _split_types, "one alternative for each type"),
     _rule("required", ("required",), _list_required, "listed in properties too"),

@@ -22,7 +22,7 @@ from grammar_backends.contract.spec import JSON, json_type
 from grammar_backends.errors import SpecError, shown
 from grammar_backends.selection.patterns import searched
 
-__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "at", "check_schema", "escape", "put", "walk"]
+__all__ = ["FORMAT_LENGTHS", "SchemaWalk", "Site", "at", "check_schema", "escape", "put", "unescape", "walk"]
 
 MAX_DEPTH = 64
 """Levels of subschemas in subschemas (D9)."""
@@ -249,9 +249,7 @@ class SchemaWalk:
             uri, fragment = urldefrag(urljoin(self.root.base_uri, reference))
         except (SpecError, ValueError):  # some name is no URI
             return None
-        if any(resources.bases.values()):
-            return None
-        if uri not in resources.bases:
+        if any(resources.bases.values()) or uri not in resources.bases:
             return None
         fragment = unquote(fragment)
         return fragment if fragment[:1] in ("", "/") else resources.anchors.get((uri, fragment))
@@ -328,7 +326,7 @@ def walk_of(text: str) -> SchemaWalk:
 def at(document: JSON, pointer: str) -> JSON:
     """The value at a JSON pointer, inside of a document that has one there."""
     for part in pointer.split("/")[1:]:
-        document = document[int(part) if isinstance(document, list) else part.replace("~1", "/").replace("~0", "~")]
+        document = document[int(part) if isinstance(document, list) else unescape(part)]
     return document
 
 
@@ -336,7 +334,7 @@ def put(document: JSON, pointer: str, value: JSON) -> None:
     """Set the value at a JSON pointer that is not the root, inside of a document that has one there."""
     above, _, last = pointer.rpartition("/")
     holder = at(document, above)
-    holder[int(last) if isinstance(holder, list) else last.replace("~1", "/").replace("~0", "~")] = value
+    holder[int(last) if isinstance(holder, list) else unescape(last)] = value
 
 
 def escape(name: str) -> str:
@@ -344,8 +342,13 @@ def escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
 
 
+def unescape(segment: str) -> str:
+    """The property name that a JSON pointer's segment stands for."""
+    return segment.replace("~1", "/").replace("~0", "~")
+
+
 def _step(node: JSON, part: str, site: Site, reference: str) -> tuple[JSON, str]:
-    key = part.replace("~1", "/").replace("~0", "~")
+    key = unescape(part)
     if isinstance(node, dict) and key in node:
         return node[key], escape(key)
     if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):

@@ -116,7 +116,8 @@ def _asserting(schema: Any, references: str, are_names: bool = False) -> Any:
             written[key] = value
         elif key == "$schema":
             draft = next((draft for name, draft in DRAFTS.items() if name in str(value)), None)
-            written |= {} if draft is None else {key: draft}
+            if draft is not None:
+                written[key] = draft
         elif key in IDS and (not references or (str(value).startswith("#") and str(value) not in references)):
             continue
         elif key in KEYWORDS or f"/{key}" in references:
