@@ -100,6 +100,8 @@ def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
 class GrammarSpec:
     """A parsed request. Make one with the constructors named after the kinds.
 
+    From its parts one is made too, by the constructor of its kind, which checks them and may raise `SpecError`.
+
     Attributes:
         kind: which constraint.
         text: the canonical content: JSON text for schemas, choices and tags; the pattern; the grammar; "" for
@@ -113,6 +115,48 @@ class GrammarSpec:
     syntax: GrammarSyntax = "auto"
     options: GrammarOptions = field(default_factory=GrammarOptions)
     _key: str = field(default="", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts = self.kind, self.text, self.syntax
+        if not isinstance(self.kind, GrammarKind) or not isinstance(self.text, str) or self.syntax not in SYNTAXES:
+            raise SpecError(
+                f"a spec has a GrammarKind, text and a syntax, not {', '.join(map(shown, parts))}",
+                hint="Use the constructor of its kind, as in GrammarSpec.json_schema(schema)",
+            )
+        if self.syntax != "auto" and self.kind is not GrammarKind.GRAMMAR:
+            raise SpecError(f"{self.kind}: only a grammar has a syntax, not {shown(self.syntax)}")
+        if self.text and self.kind is GrammarKind.JSON_OBJECT:
+            raise SpecError(f"json_object: there is nothing to say, not {shown(self.text)}")
+        made = self._checked()
+        object.__setattr__(self, "text", made.text)
+        object.__setattr__(self, "options", made.options)
+
+    def _checked(self) -> GrammarSpec:
+        match self.kind:
+            case GrammarKind.JSON_OBJECT:
+                return self.json_object(options=self.options)
+            case GrammarKind.GRAMMAR:
+                return self.grammar(self.text, self.syntax, options=self.options)
+            case GrammarKind.CHOICE:
+                return self.choice(parse_json(self.text, "choice"), options=self.options)
+        made: GrammarSpec = getattr(self, self.kind.value)(self.text, options=self.options)
+        return made
+
+    @classmethod
+    def _of(
+        cls, kind: GrammarKind, text: str, options: GrammarOptions | None, syntax: GrammarSyntax = "auto"
+    ) -> GrammarSpec:
+        """A spec from parts that were checked."""
+        options = GrammarOptions() if options is None else options
+        if not isinstance(options, GrammarOptions):
+            raise SpecError(f"{kind}: the options are GrammarOptions, not {shown(options)}")
+        spec, assign = object.__new__(cls), object.__setattr__
+        assign(spec, "kind", kind)
+        assign(spec, "text", text)
+        assign(spec, "syntax", syntax)
+        assign(spec, "options", options)
+        assign(spec, "_key", "")
+        return spec
 
     def __hash__(self) -> int:
         # A spec is looked up several times for each request. The text alone tells nearly all apart, and knows its hash.
@@ -145,12 +189,12 @@ class GrammarSpec:
         value = parse_json(schema, "json_schema")
         if not isinstance(value, (dict, bool)):
             raise SpecError(f"json_schema: a schema is an object or a boolean, not {json_type(value)}", pointer="")
-        return cls(GrammarKind.JSON_SCHEMA, _canonical(value, "json_schema"), options=options or GrammarOptions())
+        return cls._of(GrammarKind.JSON_SCHEMA, _canonical(value, "json_schema"), options)
 
     @classmethod
     def json_object(cls, *, options: GrammarOptions | None = None) -> GrammarSpec:
         """Any JSON object (or any JSON value with `json_object_only=False`; B4)."""
-        return cls(GrammarKind.JSON_OBJECT, "", options=options or GrammarOptions())
+        return cls._of(GrammarKind.JSON_OBJECT, "", options)
 
     @classmethod
     def regex(cls, pattern: str, *, options: GrammarOptions | None = None) -> GrammarSpec:
@@ -159,7 +203,7 @@ class GrammarSpec:
         Raises:
             SpecError: the pattern is not text, holds a NUL character (D6) or a lone surrogate.
         """
-        return cls(GrammarKind.REGEX, _text(pattern, "regex"), options=options or GrammarOptions())
+        return cls._of(GrammarKind.REGEX, _text(pattern, "regex"), options)
 
     @classmethod
     def choice(cls, choices: Sequence[str], *, options: GrammarOptions | None = None) -> GrammarSpec:
@@ -175,11 +219,7 @@ class GrammarSpec:
         for index, item in enumerate(choices):
             if not isinstance(item, str):
                 raise SpecError(f"choice: a string is needed, not {json_type(item)}", pointer=f"/{index}")
-        return cls(
-            GrammarKind.CHOICE,
-            _canonical(list(dict.fromkeys(choices)), "choice"),
-            options=options or GrammarOptions(),
-        )
+        return cls._of(GrammarKind.CHOICE, _canonical(list(dict.fromkeys(choices)), "choice"), options)
 
     @classmethod
     def grammar(
@@ -194,7 +234,7 @@ class GrammarSpec:
             raise SpecError(f"grammar: syntax must be one of {', '.join(SYNTAXES)}, not {shown(syntax)}")
         if not _text(text, "grammar").strip():
             raise SpecError("grammar: the text is blank")
-        return cls(GrammarKind.GRAMMAR, text, syntax, options or GrammarOptions())
+        return cls._of(GrammarKind.GRAMMAR, text, options, syntax)
 
     @classmethod
     def structural_tag(cls, tag: JSON, *, options: GrammarOptions | None = None) -> GrammarSpec:
@@ -213,7 +253,7 @@ class GrammarSpec:
                 pointer="",
                 hint='Give "format", or "structures" together with "triggers"',
             )
-        return cls(GrammarKind.STRUCTURAL_TAG, _canonical(value, "structural_tag"), options=options or GrammarOptions())
+        return cls._of(GrammarKind.STRUCTURAL_TAG, _canonical(value, "structural_tag"), options)
 
     @classmethod
     def from_openai(

@@ -78,6 +78,16 @@ def test_b3_specs_are_frozen_and_travel(spec: GrammarSpec) -> None:
         spec.text = "other"  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_b3_a_spec_made_of_its_parts_is_the_same(spec: GrammarSpec) -> None:
+    assert GrammarSpec(spec.kind, spec.text, spec.syntax, spec.options) == spec
+
+
+def test_b3_a_spec_made_by_hand_has_the_canonical_text() -> None:
+    by_hand = GrammarSpec(GrammarKind.CHOICE, '["a", "a"]', options=None)  # type: ignore[arg-type]
+    assert by_hand == GrammarSpec.choice(["a"])
+
+
 def test_the_content_comes_back_as_data() -> None:
     assert SPECS[0].value == SCHEMA
     assert list(SPECS[0].value["properties"]) == ["b", "a"]
@@ -124,6 +134,18 @@ BAD = {
         "option additional_properties",
     ),
     "json_object_only": (lambda: GrammarOptions(json_object_only=1), "json_object_only"),  # type: ignore[arg-type]
+    "options": (lambda: GrammarSpec.regex("a", options={}), "options are GrammarOptions, not {}"),  # type: ignore[arg-type]
+    "by hand, data": (
+        lambda: GrammarSpec(GrammarKind.JSON_SCHEMA, {"type": "object"}),  # type: ignore[arg-type]
+        "Use the constructor of its kind",
+    ),
+    "by hand, kind": (lambda: GrammarSpec("regex", "a"), "Use the constructor"),  # type: ignore[arg-type]
+    "by hand, text": (lambda: GrammarSpec(GrammarKind.JSON_SCHEMA, '{"a":\n 1,}'), "2:"),
+    "by hand, choice": (lambda: GrammarSpec(GrammarKind.CHOICE, '"ab"'), "list of strings"),
+    "by hand, tag": (lambda: GrammarSpec(GrammarKind.STRUCTURAL_TAG, "{}"), "neither form"),
+    "by hand, grammar": (lambda: GrammarSpec(GrammarKind.GRAMMAR, ""), "blank"),
+    "by hand, syntax": (lambda: GrammarSpec(GrammarKind.REGEX, "a", "lark"), "only a grammar has a syntax"),
+    "by hand, object": (lambda: GrammarSpec(GrammarKind.JSON_OBJECT, "{}"), "nothing to say"),
     "openai type": (lambda: GrammarSpec.from_openai({"type": "xml"}), "unknown type 'xml' at /type"),
     "openai schema": (lambda: GrammarSpec.from_openai({"type": "json_schema"}), "the schema is missing"),
     "openai tools": (lambda: GrammarSpec.from_openai(tools=5), "tools: an array is needed, not a number"),
