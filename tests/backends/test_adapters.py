@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import xgrammar
 from llguidance import LLMatcher, LLTokenizer
@@ -103,6 +104,31 @@ def test_llguidance_still_ruins_a_matcher_at_a_dead_end() -> None:
     matcher.compute_bitmask()
     assert matcher.get_error().startswith("NoExtensionBias")
     assert not matcher.rollback(1)
+
+
+def test_a15_llguidance_still_keeps_a_row_beyond_a_rollback() -> None:
+    vocabulary = load_vocabulary("tekken")
+    backend = load_backend("guidance", vocabulary)
+    compiled = backend.compile_grammar(GrammarSpec.json_schema({"type": "array"}))
+    bare = compiled._artifact._pristine.deep_copy()  # type: ignore[attr-defined]  # the adapter's own artifact
+    grammar = compiled.new_grammar()
+    row = allocate_bitmask(1, vocabulary.width)
+    draft, text = vocabulary.encode('[["x"'), vocabulary.encode("[[]")
+    [both] = vocabulary.encode("]]")
+
+    bare.consume_tokens(draft)
+    bare.compute_bitmask()
+    bare.rollback(len(draft))
+    bare.consume_tokens(text)
+    assert both in unpack_ids(np.frombuffer(bare.compute_bitmask(), np.int32))
+
+    grammar.accept_tokens("r", draft)
+    grammar.fill_bitmask(row, 0)
+    grammar.rollback(len(draft))
+    grammar.accept_tokens("r", text)
+    grammar.fill_bitmask(row, 0)
+    assert both not in unpack_ids(row[0].numpy())
+    assert grammar.validate_tokens([both]) == []
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -34,7 +34,7 @@ from grammar_backends import (
 )
 from grammar_backends.contract import CompiledGrammar
 from grammar_backends.errors import GrammarBackendsError
-from grammar_backends_conformance.benchmarks.overhead import BACKENDS, OPTIONS, texts_of
+from grammar_backends_conformance.benchmarks.overhead import BACKENDS, OPTIONS, forget_rows, texts_of
 
 __all__ = ["main"]
 
@@ -200,7 +200,10 @@ def measure(
     clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
     swept = np.zeros(SWEPT, np.uint8)
 
+    ahead = [each.ahead for each in positions]
+
     def taken(way: Way) -> int:
+        forget_rows(grammars if way is layer else raw.matchers, ahead)
         np.add(swept, 1, out=swept)  # a model's step leaves nothing in the caches, and no way shall profit by another
         began = clock()
         way()
@@ -249,7 +252,7 @@ def main(
     for name in BACKENDS:
         backend = load_backend(name, vocabulary)
         for number, num_drafts in SHAPES:
-            positions = positions_in(backend, texts, number, num_drafts, seed)
+            positions = positions_in(backend, texts, number, max(1, num_drafts), seed)
             for count in map(int, threads.split(",")):
                 gc.collect()
                 gc.disable()  # a collection would fall on one way at random

@@ -113,6 +113,22 @@ class RawGuidance:
 RAW: dict[str, Any] = {"xgrammar": RawXGrammar, "guidance": RawGuidance}
 
 
+def forget_rows(grammars: Sequence[Any], ahead: Sequence[Sequence[int]]) -> None:
+    """Make llguidance compute the next row of each, as after every step of a decode loop: it keeps the last one.
+
+    Args:
+        grammars: of guidance by the layer, or engines' own matchers; those of other engines keep no row.
+        ahead: legal tokens of each; where there is none, the row is left.
+    """
+    for grammar, tokens in zip(grammars, ahead, strict=True):
+        _, matcher = getattr(grammar, "batch", (None, grammar))
+        engine = getattr(matcher, "matcher", matcher)
+        if tokens and hasattr(engine, "compute_bitmask"):
+            engine.consume_token(tokens[0])
+            engine.compute_bitmask()
+            engine.rollback(1)
+
+
 @dataclass
 class Pair:
     """Times of the same calls, in ns: by the layer and by the engine alone."""
@@ -212,19 +228,25 @@ def _batch(compiled_all: Sequence[tuple[CompiledGrammar, list[int]]], vocabulary
     mine, theirs = allocate_bitmask(BATCH, vocabulary.width), allocate_bitmask(BATCH, vocabulary.width)
     grammars: list[StructuredOutputGrammar] = []
     raws: list[Any] = []
+    ahead: list[list[int]] = []
     for row, (compiled, ids) in zip(range(BATCH), itertools.cycle(compiled_all), strict=False):
         grammar, raw = compiled.new_grammar(), RAW[compiled.backend.name](compiled, theirs)
-        for token in grammar.validate_tokens(ids[: row % max(1, len(ids))]):
+        legal = grammar.validate_tokens(ids)
+        at = row % max(1, len(legal))
+        for token in legal[:at]:
             grammar.accept_tokens("bench", [token])
             raw.accept(token)
+        ahead.append(legal[at:])
         grammars.append(grammar)
         raws.append(raw)
     kind = type(raws[0])
     loop, native = Pair(), Pair()
     fill_bitmasks(grammars, mine)
     for turn in range(41):
-        loop.run(turn, lambda: fill_bitmasks(grammars, mine), lambda: kind.fill_loop(raws, theirs))
-        native.run(turn, lambda: fill_bitmasks(grammars, mine), lambda: kind.fill_batch(raws, theirs))
+        for pair, way in ((loop, kind.fill_loop), (native, kind.fill_batch)):
+            forget_rows(grammars, ahead)
+            forget_rows([raw.matcher for raw in raws], ahead)
+            pair.run(turn, lambda: fill_bitmasks(grammars, mine), functools.partial(way, raws, theirs))
     if not torch.equal(mine, theirs):
         raise RuntimeError("the layer's rows differ from the engine's own")
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import tracemalloc
 from collections.abc import Sequence
 
@@ -85,6 +86,20 @@ def a_branch_that_was_rolled_back_leaves_no_trace(lab: Lab, sample: Sample) -> N
             grammar.rollback(grammar.num_accepted - count)
             lab.same(grammar, start, f"{text!r} was rolled back and left a trace")
     lab.same_future(grammar, twin, [*lab.encode(sample.longest), lab.stop], "a branch changed what comes later")
+
+
+@law("A15", "rows-of-other-branches-are-forgotten", vocabularies=EVERY_VOCABULARY)
+def the_row_of_a_branch_is_not_shown_in_another(lab: Lab, sample: Sample) -> None:
+    """A branch that is taken next after another one was rolled back has its own row: the one looked at before, however
+    much alike the two places are, is not shown again."""
+    branches = sorted({*sample.texts[:4], *sample.partial})
+    rows = {text: lab.state(lab.grammar(sample.spec, text)) for text in branches}
+    grammar = lab.new_grammar(sample.spec)
+    for before, text in itertools.permutations(branches, 2):
+        for each in (before, text):
+            grammar.rollback(grammar.num_accepted)
+            lab.equal(grammar.accept_tokens("r", lab.encode(each)), True, f"{each!r} was refused")
+            lab.same(grammar, rows[each], f"{each!r} just after other branches is another state")
 
 
 @law("A15", "after-refusals")

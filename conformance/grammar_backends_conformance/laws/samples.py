@@ -220,6 +220,19 @@ LANGUAGES = (
         closed=("ab",),
         truth="ab",
     ),
+    Language(  # what the two share is no prefix of both as tokens: tekken has `expl`, `ore` and `ex`, `plo`, `it`
+        "verbs",
+        {
+            "choice": GrammarSpec.choice(["explore", "exploit"]),
+            "regex": GrammarSpec.regex("explo(re|it)"),
+            **_grammars('root ::= "explo" ("re" | "it")', 'start: "explo" ("re" | "it")'),
+        },
+        texts=("explore", "exploit"),
+        partial=("", "explo"),
+        wrong=("a", "explos"),
+        closed=("explore", "exploit"),
+        truth="explo(re|it)",
+    ),
     Language(
         "cycle",
         {"regex": GrammarSpec.regex("(abc)*"), **_grammars('root ::= ("abc")*', 'start: "abc"*')},
@@ -289,7 +302,7 @@ LANGUAGES = (
         "pairs",
         _grammars('root ::= "(" root ")" | "x"', 'start: "(" start ")" | "x"'),
         texts=("x", "(x)", "((((x))))"),
-        partial=("", "(", "((x", "((x)"),
+        partial=("", "(", "((x", "((x)", "(((x"),
         wrong=(")", "(x))"),
         closed=("x", "((x))"),
     ),

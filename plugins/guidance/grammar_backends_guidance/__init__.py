@@ -44,7 +44,6 @@ SPEC = BackendSpec(
         kinds=frozenset(GrammarKind),
         syntaxes=frozenset({"ebnf", "gbnf", "lark"}),
         structural_tags=frozenset({"legacy"}),
-        mask="canonical",
         forced_tokens=True,
         forced_bytes=True,
         compact_whitespace=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,6 +34,13 @@ NOT_IMPLEMENTED = re.compile(
 SLICES = [*LLTokenizer.json_slices(), "[a-zA-Z0-9]{1,10}", "[a-zA-Z0-9]+"]
 """Sets of tokens that llguidance looks at as one where a grammar allows all of them: its own for the inside of JSON
 strings, and two for narrow patterns, which take a third off the slowest masks of MaskBench's schemas."""
+
+FREE_TOKENS = '%llguidance {"no_forcing": true}'
+"""Makes a row show every legal token.
+
+Of text that must come next, llguidance else shows one token alone, of a cut that the text behind it may change: of
+"explore" and "exploit", which are `expl`, `ore` and `ex`, `plo`, `it` to a tokenizer, only `ex` (A12).
+"""
 
 NO_TOKEN = "NoExtensionBias"
 """llguidance's word for a dead end."""
@@ -81,19 +89,19 @@ class GuidanceEngine:
 
     def _grammar(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.JSON_SCHEMA:
-            return str(LLMatcher.grammar_from_json_schema(_schema(spec, spec.value)))
+            return _json_grammar(_schema(spec, spec.value))
         if spec.kind is GrammarKind.JSON_OBJECT:
-            schema = {"type": "object"} if spec.options.json_object_only else {}
-            return str(LLMatcher.grammar_from_json_schema(_schema(spec, schema)))
-        if spec.kind is GrammarKind.REGEX:
-            return str(LLMatcher.grammar_from_regex(translate(spec.text, DIALECT)))
-        if spec.kind is GrammarKind.CHOICE:
-            return str(LLMatcher.grammar_from_regex(translate(regex_of_texts(spec.value), DIALECT)))
+            return _json_grammar(_schema(spec, {"type": "object"} if spec.options.json_object_only else {}))
         if spec.kind is GrammarKind.STRUCTURAL_TAG:
-            return self._tag_grammar(spec)
-        syntax = syntax_of(spec)
-        lark = lark_for(spec.text, DIALECT) if syntax == "lark" else ebnf_to_lark(spec.text, syntax)
-        return str(LLMatcher.grammar_from_lark(lark))
+            lark = self._tag_grammar(spec)
+        elif spec.kind is GrammarKind.GRAMMAR:
+            syntax = syntax_of(spec)
+            lark = lark_for(spec.text, DIALECT) if syntax == "lark" else ebnf_to_lark(spec.text, syntax)
+        else:
+            pattern = spec.text if spec.kind is GrammarKind.REGEX else regex_of_texts(spec.value)
+            [regex] = json.loads(LLMatcher.grammar_from_regex(translate(pattern, DIALECT)))["grammars"]
+            lark = regex["lark_grammar"]
+        return f"{lark}\n{FREE_TOKENS}\n"
 
     def _tag_grammar(self, spec: GrammarSpec) -> str:
         triggers: list[str] = spec.value["triggers"]
@@ -194,21 +202,22 @@ class GuidanceMatcher:
         if not self.matcher.rollback(num_tokens):
             self.check()
         del self._tokens[len(self._tokens) - num_tokens :]
+        self._forget_later_rows()
 
     def fill_row(self, row: BitmaskRow) -> None:
         self.fill_at(row.address, row.nbytes)
 
     def fill_drafts(self, address: int, nbytes: int, tokens: Sequence[int]) -> int:
         """Fill a row, and those behind it for each legal token; how many are legal, or -1 where a fill failed."""
-        fill_at, consume_one = self.fill_at, self._consume_one
-        fill_at(address, nbytes)
-        legal: int = self.matcher.validate_tokens(tokens) if tokens else 0
+        fill_at, engine = self.fill_at, self.matcher
+        legal: int = engine.validate_tokens(tokens) if tokens else 0
         if legal:
-            for token in tokens[:legal]:
-                consume_one(token)
-                address += nbytes
-                fill_at(address, nbytes)
-            self.matcher.rollback(legal)
+            engine.consume_tokens(tokens[:legal])
+            # From the last to the first, so that there is no later row to forget.
+            for place in range(legal, 0, -1):
+                fill_at(address + place * nbytes, nbytes)
+                engine.rollback(1)
+        fill_at(address, nbytes)
         if self.is_lost():
             self._replay()
             return -1
@@ -220,9 +229,6 @@ class GuidanceMatcher:
     def forced_bytes(self) -> bytes:
         return bytes(self.matcher.compute_ff_bytes())
 
-    def forced_tokens(self) -> list[int]:
-        return list(self.matcher.compute_ff_tokens())
-
     def check(self) -> None:
         """Raise if the matcher is in its error state, whose row allows the stop tokens only."""
         if not self.is_lost():
@@ -233,6 +239,17 @@ class GuidanceMatcher:
         # Computing the row of a dead end ruins the matcher, but the state itself is sound and can be rolled back.
         self._replay()
         raise DeadEnd(f"no token is legal after {len(self._tokens)} tokens")
+
+    def _forget_later_rows(self) -> None:
+        """Make the row of this state the one that llguidance keeps.
+
+        It keeps the last row that it computed, beyond a rollback, and gives it for every state with as many lexemes
+        behind it and the same lexemes ahead: after `[["x"` was looked at and taken back, for `[[]` too, where it then
+        allows `]]` (A15).
+        """
+        self.matcher.compute_bitmask()
+        if self.is_lost():
+            self._replay()
 
     def _replay(self) -> None:
         """Put a sound matcher in the same state in the place of a ruined one."""
@@ -254,13 +271,15 @@ class _Tokens:
         self.tokens = [names[id_].encode() if id_ in names else t for id_, t in enumerate(vocabulary.text_tokens)]
         # The width of rows is taken from this list alone; a token without bytes is never allowed.
         self.tokens += [b""] * (vocabulary.width - vocabulary.size)
-        self._encode = vocabulary.encode
 
     def __call__(self, text: str | bytes) -> list[int]:
-        try:
-            return self._encode(text if isinstance(text, str) else text.decode())
-        except VocabularyError:
-            return []  # nothing is forced then; an exception in here would ruin the matcher
+        return []  # never asked: only to force tokens
+
+
+def _json_grammar(schema: dict[str, Any]) -> str:
+    # Options stand in Lark only, where a second grammar may give them. In front, its places would be those of errors.
+    options = {"name": "options", "lark_grammar": f'start: ""\n{FREE_TOKENS}'}
+    return json.dumps({"grammars": [{"json_schema": schema}, options]})
 
 
 def _schema(spec: GrammarSpec, schema: Any) -> dict[str, Any]:
