@@ -106,11 +106,23 @@ def test_llguidance_still_ruins_a_matcher_at_a_dead_end() -> None:
     assert not matcher.rollback(1)
 
 
+def test_i1_guidance_asks_for_no_forced_text_of_lark_which_may_never_end() -> None:
+    backend = load_backend("guidance", byte_vocabulary())
+    for syntax, text, forced in (
+        ("lark", "start: /a+/ /a/", b""),
+        ("lark", 'start: "ab" /[cd]/', b""),
+        ("ebnf", 'root ::= "ab" [cd]', b"ab"),
+    ):
+        grammar = backend.compile_grammar(GrammarSpec.grammar(text, syntax)).new_grammar()  # type: ignore[arg-type]
+        assert grammar.forced_bytes() == forced
+        assert grammar.validate_tokens([A]) == [A]
+
+
 def test_a15_llguidance_still_keeps_a_row_beyond_a_rollback() -> None:
     vocabulary = load_vocabulary("tekken")
     backend = load_backend("guidance", vocabulary)
     compiled = backend.compile_grammar(GrammarSpec.json_schema({"type": "array"}))
-    bare = compiled._artifact._pristine.deep_copy()  # type: ignore[attr-defined]  # the adapter's own artifact
+    bare = compiled._artifact.pristine.deep_copy()  # type: ignore[attr-defined]  # the adapter's own artifact
     grammar = compiled.new_grammar()
     row = allocate_bitmask(1, vocabulary.width)
     draft, text = vocabulary.encode('[["x"'), vocabulary.encode("[[]")

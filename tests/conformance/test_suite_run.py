@@ -57,11 +57,11 @@ def test_a_trouble_costs_its_own_check_only(wild: dict[str, Any], sample: str, o
     by_id = {line.check.id: line.result for line in wild["report"].lines if line.backend == "wild"}
     result = by_id[f"A1/atomic-accept@byte:{sample}-choice"]
     assert (result.outcome, result.detail) == (outcome, detail)
-    assert len(by_id) == 5
+    assert len(by_id) == 6
 
 
 def test_the_other_backend_does_not_notice(wild: dict[str, Any]) -> None:
-    assert wild["report"].outcomes["tame"] == {"pass": 5}
+    assert wild["report"].outcomes["tame"] == {"pass": 6}
 
 
 def test_a_violation_leaves_its_process_with_all_its_evidence(wild: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def test_the_terminal_shows_each_failing_check_and_what_does_it_again(wild: dict
     for line in wild["report"].failures:
         assert f"{line.result.outcome.upper()} wild {line.check.id}" in printed
         assert f"gb conformance repro '{line.check.id}' --backend wild" in printed
-    assert "4 of 10 checks fail" in printed
+    assert "4 of 12 checks fail" in printed
     counts = wild["report"].counts()
     assert f"{counts.states:,} states, {counts.masks:,} masks" in printed
     assert counts.masks > 0
@@ -99,7 +99,7 @@ def test_the_header_says_what_was_judged_and_on_what(wild: dict[str, Any]) -> No
 def test_junit_counts_failures_and_errors(wild: dict[str, Any]) -> None:
     suites = {suite.get("name"): suite for suite in Xml.parse(wild["xml"]).getroot()}
     assert {name: suites["wild"].get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "5",
+        "tests": "6",
         "failures": "1",
         "errors": "3",
         "skipped": "0",
@@ -111,7 +111,7 @@ def test_junit_counts_failures_and_errors(wild: dict[str, Any]) -> None:
 
 def test_markdown_and_githubs_summary_agree_and_every_failure_is_annotated(wild: dict[str, Any]) -> None:
     assert wild["md"].read_text() == wild["summary"]
-    assert "| wild 1.0 | 5 | 1 | 0 | 0 | 1 | 1 | 1 | 1 |" in wild["summary"]
+    assert "| wild 1.0 | 6 | 2 | 0 | 0 | 1 | 1 | 1 | 1 |" in wild["summary"]
     annotations = [line for line in wild["done"].stderr.splitlines() if line.startswith("::error title=wild A1/")]
     assert len(annotations) == 4
     assert all("%0Agb conformance repro" in annotation for annotation in annotations)
@@ -120,7 +120,7 @@ def test_markdown_and_githubs_summary_agree_and_every_failure_is_annotated(wild:
 def test_the_page_has_a_row_for_the_law_and_embeds_the_report(wild: dict[str, Any]) -> None:
     page = wild["html"].read_text()
     assert '<span class="law">A1/atomic-accept</span>' in page
-    assert 'title="pass 1, fail 1, error 1, crash 1, timeout 1">4</span>' in page
+    assert 'title="pass 2, fail 1, error 1, crash 1, timeout 1">4</span>' in page
     start = page.index('id="results">') + len('id="results">')
     assert SuiteReport.loads(page[start : page.index("</script>", start)]) == wild["report"]
 

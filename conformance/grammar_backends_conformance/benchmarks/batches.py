@@ -116,7 +116,7 @@ class RawGuidance:
 
     def __init__(self, positions: Sequence[Position], num_drafts: int, bitmask: torch.Tensor) -> None:
         self.bitmask, self.stride = bitmask, num_drafts + 1
-        self.matchers = [each.compiled._artifact._pristine.deep_copy() for each in positions]  # type: ignore[attr-defined]  # the adapter's own artifact
+        self.matchers = [each.compiled._artifact.pristine.deep_copy() for each in positions]  # type: ignore[attr-defined]  # the adapter's own artifact
         self.drafts = [each.ahead[:num_drafts] for each in positions]
         for matcher, each in zip(self.matchers, positions, strict=True):
             matcher.consume_tokens(each.before)

@@ -86,7 +86,7 @@ class RawGuidance:
     def __init__(self, compiled: CompiledGrammar, bitmask: torch.Tensor) -> None:
         from llguidance import LLExecutor
 
-        pristine = compiled._artifact._pristine  # type: ignore[attr-defined]  # the adapter's own artifact
+        pristine = compiled._artifact.pristine  # type: ignore[attr-defined]  # the adapter's own artifact
         self.new = pristine.deep_copy
         self.matcher = self.new()
         self.address, self.nbytes = bitmask.data_ptr(), bitmask.shape[1] * 4

@@ -22,7 +22,7 @@ repetition inside of one changes nothing about that; the attribute `lazy` of a r
 
 SAFE = frozenset({GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT, GrammarKind.REGEX, GrammarKind.CHOICE})
 """Measured on 1.9.1: of these it compiles whatever it takes within seconds, without the interpreter's lock, and refuses
-the rest. The first mask of a grammar, though, can be computed for ever, with that lock held: `start: /a+/ /a/`."""
+the rest. What grammars and tags can cost it was not measured."""
 
 LIMITS = frozenset(
     {

@@ -85,7 +85,8 @@ class GuidanceEngine:
         pristine = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if pristine.is_error():
             raise _spec_error(spec, pristine.get_error())
-        return GuidanceArtifact(pristine)
+        is_lark = spec.kind is GrammarKind.GRAMMAR and syntax_of(spec) == "lark"
+        return GuidanceArtifact(pristine, forces=not is_lark)
 
     def _grammar(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.JSON_SCHEMA:
@@ -146,26 +147,32 @@ class GuidanceEngine:
 
 
 class GuidanceArtifact:
-    """A matcher that is only copied, never advanced: building one costs a thousand times more (A23)."""
+    """A matcher that is only copied, never advanced: building one costs a thousand times more (A23).
 
-    __slots__ = ("_pristine",)
+    Attributes:
+        pristine: that matcher.
+        forces: whether it may be asked for forced bytes.
+    """
 
-    def __init__(self, pristine: Any) -> None:
-        self._pristine = pristine
+    __slots__ = ("forces", "pristine")
+
+    def __init__(self, pristine: Any, *, forces: bool) -> None:
+        self.pristine = pristine
+        self.forces = forces
 
     def new_matcher(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._pristine, self._pristine.deep_copy(), [], True)
+        return GuidanceMatcher(self, self.pristine.deep_copy(), [], True)
 
 
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_consume_one", "_pristine", "_tokens", "_trusting", "fill_at", "is_accepting", "is_lost", "matcher")
+    __slots__ = ("_artifact", "_consume_one", "_tokens", "_trusting", "fill_at", "is_accepting", "is_lost", "matcher")
 
     fills_stop_tokens = True
 
-    def __init__(self, pristine: Any, matcher: Any, tokens: list[int], trusting: bool) -> None:
-        self._pristine = pristine
+    def __init__(self, artifact: GuidanceArtifact, matcher: Any, tokens: list[int], trusting: bool) -> None:
+        self._artifact = artifact
         self._tokens = tokens
         self._trusting = trusting  # no illegal token was met so far
         self._drive(matcher)
@@ -224,10 +231,15 @@ class GuidanceMatcher:
         return legal
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._pristine, self.matcher.deep_copy(), self._tokens.copy(), self._trusting)
+        return GuidanceMatcher(self._artifact, self.matcher.deep_copy(), self._tokens.copy(), self._trusting)
 
     def forced_bytes(self) -> bytes:
-        return bytes(self.matcher.compute_ff_bytes())
+        """What must come next.
+
+        Of Lark nothing is said, whose lexer takes the longest match: where a terminal takes what must follow it, as in
+        `/a+/ /a/`, llguidance would add one `a` after the other for ever.
+        """
+        return bytes(self.matcher.compute_ff_bytes()) if self._artifact.forces else b""
 
     def check(self) -> None:
         """Raise if the matcher is in its error state, whose row allows the stop tokens only."""
@@ -253,7 +265,7 @@ class GuidanceMatcher:
 
     def _replay(self) -> None:
         """Put a sound matcher in the same state in the place of a ruined one."""
-        copy = self._pristine.deep_copy()
+        copy = self._artifact.pristine.deep_copy()
         copy.try_consume_tokens(self._tokens)
         self._drive(copy)
 
