@@ -1,8 +1,8 @@
 """Formats of JSON Schema that a regular expression can say exactly: for engines that do not know them.
 
-Each pattern is written after the grammar of its specification, in the syntax that all dialects share. What no regular
-expression says exactly is not here: `regex`, and host names and mail addresses beyond ASCII. Where seconds leap no
-expression knows, so that the patterns of times have those that are certain, and are too narrow to be negated.
+Each pattern is written after the grammar of its specification, in the syntax that all dialects share. Some are narrower
+than their format, which no pattern says, and must not be negated: where seconds leap no pattern knows, and of regular
+expressions the one here has what every dialect reads. Host names and mail addresses beyond ASCII are not here.
 """
 
 from __future__ import annotations
@@ -82,6 +82,32 @@ _POINTER = "(?:/(?:[^/~]|~[01])*)*"
 _VARIABLE = f"(?:[A-Za-z0-9_]|{_PERCENT})(?:\\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9][0-9]{{0,3}}|\\*)?"
 _LITERAL = f"[!#$&(-;=?-\\[\\]_a-z~{_BEYOND_ASCII}{_PRIVATE}]|{_PERCENT}"
 
+
+def _regex() -> str:
+    """ECMA-262, with the flag `u` and without: what other dialects read too, and groups four deep at most.
+
+    There are no names, references or look-behind, ranges within digits and within letters only, and of counts only
+    those that one can see to be in order.
+    """
+    escaped = r"\\(?:[dDwWsSfnrtv^$\\.*+?()\[\]{}|/]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+    ranges = "|".join(
+        f"{first}-[{first}-{ends[-1]}]"
+        for ends in ("0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+        for first in ends
+    )
+    member = rf"(?:{ranges}|[^\x00-\x1f\\\[\]^&~|\-]|{escaped}|\\-)"
+    members = rf"\[\^?(?:-|-?{member}+-?)\]"
+    ordered = "|".join(f"{least},(?:[{least}-9]|[1-9][0-9]{{1,2}})" for least in range(10))
+    number = "(?:0|[1-9][0-9]{0,2})"
+    count = rf"(?:(?:[*+?]|\{{(?:{number},?|{ordered}|[1-9][0-9],[1-9][0-9]{{2}})\}})\??)?"
+    single = rf"[^\x00-\x1f\\^$.*+?()\[\]{{}}|]|\.|{escaped}|{members}"
+    edge = r"[|^$]|\\[bB]"
+    flat = text = f"(?:{edge}|(?:{single}){count})*"
+    for _ in range(4):
+        text = rf"(?:{edge}|(?:{single}|\((?:\?:)?{text}\)){count}|\(\?[=!]{flat}\))*"
+    return text
+
+
 FORMAT_PATTERNS: Mapping[str, str] = {
     "date": f"^{_DATE}$",
     "date-time": f"^{_DATE}[Tt]{_CLOCK}$",
@@ -91,6 +117,7 @@ FORMAT_PATTERNS: Mapping[str, str] = {
     "iri": f"^{_IRI}$",
     "iri-reference": f"^(?:{_IRI}|{_IRI_RELATIVE})$",
     "json-pointer": f"^{_POINTER}$",
+    "regex": f"^{_regex()}$",
     "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
     "time": f"^{_CLOCK}$",
     "uri": f"^{_URI}$",
@@ -98,10 +125,10 @@ FORMAT_PATTERNS: Mapping[str, str] = {
     "uri-template": f"^(?:{_LITERAL}|\\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\\}})*$",
     "uuid": f"^{_UUID}$",
 }
-"""By name: RFC 3339, 3986, 3987, 4122, 4291, 6570, 6901, and the draft of relative JSON pointers."""
+"""By name: RFC 3339, 3986, 3987, 4122, 4291, 6570, 6901, ECMA-262, and the draft of relative JSON pointers."""
 
-NARROW_FORMATS = frozenset(("date-time", "time"))
-"""Formats that allow more than their pattern: seconds that leap at other times."""
+NARROW_FORMATS = frozenset(("date-time", "regex", "time"))
+"""Formats that allow more than their pattern: seconds that leap at other times, and the rest of regular expressions."""
 
 FORMAT_SHAPES: Mapping[str, str] = {
     "date": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",

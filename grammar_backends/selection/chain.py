@@ -38,7 +38,7 @@ class Policy:
         order: the backends to try, in this order; None for every loaded one by its priority.
         mode: "strict" enforces all of a spec or refuses it; "lenient" may leave out what `ignore` names, where nobody
             enforces it.
-        ignore: keywords of JSON schemas ("uniqueItems"), formats ("format:regex"), or JSON pointers to one keyword;
+        ignore: keywords of JSON schemas ("uniqueItems"), formats ("format:idn-email"), or JSON pointers to one keyword;
             only with "lenient". What was really ignored stands in the trace.
         limits: how large and how deep a spec may be.
         prefer: "order" takes the first backend in the order; "speed" the one that is predicted to be the quickest at

@@ -198,9 +198,14 @@ def _required(complement: Complement, place: _Place) -> Alternatives:
 
 def _properties(complement: Complement, place: _Place) -> Alternatives:
     found: list[JSON] = []
+    beside = _plain(place.beside)
     for name in place.schema["properties"]:
         child = place.site.children["properties", name]
-        other = complement.of(child, depth=place.depth + 1)
+        near = None if beside is None else beside.children.get(("properties", name))
+        if near is None and beside is not None and _is_closed(beside.schema):
+            continue  # there is no such property
+        within = ANY if near is None else complement.comparison.possible(near)
+        other = complement.of(child, within, near, place.depth + 1)
         if other is None:
             return None
         if other:
@@ -209,15 +214,29 @@ def _properties(complement: Complement, place: _Place) -> Alternatives:
 
 
 def _additional(complement: Complement, place: _Place) -> Alternatives:
-    if place.schema["additionalProperties"] is not False or place.schema.get("patternProperties"):
+    if not _is_closed(place.schema):
         return None
     listed = list(place.schema.get("properties", ()))
+    beside = _plain(place.beside)
+    if beside is not None and _is_closed(beside.schema):
+        others = [name for name in beside.schema.get("properties", ()) if name not in listed]
+        return [schema for name in others for schema in _guarded({"required": [name]}, place.kinds) or []]
     if not listed:
         return _guarded({"minProperties": 1}, place.kinds)
     if set(listed) <= set(required_of(place.schema)):
         # Without one of the required properties another alternative holds.
         return _guarded({"minProperties": len(listed) + 1}, place.kinds)
     return None
+
+
+def _plain(site: Site | None) -> Site | None:
+    """The site, if what stands in it holds for its values: in old drafts what stands beside `$ref` does not."""
+    return None if site is None or isinstance(site.schema, bool) or "$ref" in site.schema else site
+
+
+def _is_closed(schema: Mapping[str, JSON]) -> bool:
+    """True when the properties that a schema lists are all that there are."""
+    return schema.get("additionalProperties") is False and not schema.get("patternProperties")
 
 
 def _names(complement: Complement, place: _Place) -> Alternatives:

@@ -72,7 +72,7 @@ def test_explain_exits_with_1_when_nobody_enforces_it_and_says_why(invoke: Any) 
 
 
 def test_c2_5_explain_shows_what_is_ignored_and_refuses_what_cannot_be(invoke: Any) -> None:
-    schema = '{"type": "string", "format": "regex"}'
+    schema = '{"type": "string", "format": "idn-email"}'
     result = invoke("explain", "--json-schema", schema, "--ignore", "properties")
     assert result.exit_code == ExitCode.USAGE
     assert "--ignore: 'properties' cannot be ignored" in result.stderr

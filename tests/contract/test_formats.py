@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from grammar_backends import GrammarSpec, load_backend, load_vocabulary
 from grammar_backends.contract.formats import FORMAT_PATTERNS, FORMAT_SHAPES
@@ -16,6 +19,10 @@ MORE = {
     "iri": (
         ["a:", "a:/", "a://", "x:?\ue000", "http://[v1.a:b]/", "http://a:1"],
         ["a:#\ue000", "http://[::1", "a:%a", "a:\\"],
+    ),
+    "regex": (
+        [r"^(?:[\w.-]+/)*(a|b){2,5}?$", r"^(?!a|b)\u00e9.*", "((((a))))", "a||", "[^-a-c-]", r"\$\{[A-Z_]+\}", "日"],
+        ["[]", "[b-a]", "a{3,2}", "(?=a)*", "^*", r"\p{L}", r"\1", "(?<n>a)", "(?P<n>a)", "(?<=a)", "]", "a{", "\\"],
     ),
     "uri": (["a:", "a:/b//c", "http://[1:2::3]:80?#", "a:b@c:d"], ["a:é", "http://a:b/", "http://[1::2::3]", "a:[b]"]),
     "uri-reference": (["./a:b", "//", "a@b", "?:/?"], ["a:b:[", ":a", "//[a]", "1:a"]),
@@ -43,6 +50,14 @@ def test_d4_every_text_of_a_format_has_its_shape(name: str) -> None:
     more = MORE.get(name, ([], []))[0]
     assert [text for text in (*right, *more) if not re.search(FORMAT_SHAPES[name], text)] == []
     assert not all(re.search(FORMAT_SHAPES[name], text) for text in wrong)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.from_regex(FORMAT_PATTERNS["regex"], fullmatch=True))
+def test_d4_every_text_of_the_format_regex_is_one(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of sets in sets
+        re.compile(text)
 
 
 def test_d4_seconds_leap_at_the_end_of_a_day_only() -> None:
