@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from grammar_backends.contract import BackendSpec, GrammarBackend, GrammarKind, GrammarSpec, Vocabulary
@@ -25,7 +25,7 @@ from grammar_backends.selection.lenience import check_ignorable
 from grammar_backends.selection.limits import Limits
 from grammar_backends.selection.loading import judging, shared_backend, shared_host
 from grammar_backends.selection.tables import table_of
-from grammar_backends.selection.validation import validate_spec
+from grammar_backends.selection.validation import DEFAULT_LIMITS, validate_spec
 
 __all__ = ["Policy", "Selection", "choose", "explain", "select_backend"]
 
@@ -52,7 +52,7 @@ class Policy:
     order: tuple[str, ...] | None = None
     mode: Literal["strict", "lenient"] = "strict"
     ignore: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = DEFAULT_LIMITS
     prefer: Literal["order", "speed"] = "order"
 
     def __post_init__(self) -> None:

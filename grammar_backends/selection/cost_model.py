@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -150,13 +151,11 @@ def features_of(spec: GrammarSpec) -> Features:
 def _schema_features(spec: GrammarSpec) -> Features:
     sites = walk_of(spec.text)
     refers = any(site.target is not None for site in sites)
-    total: dict[str, float] = {"subschemas": len(sites), "recursive": float(refers and bool(sites.recursive))}
+    total = defaultdict(float, {"subschemas": len(sites), "recursive": float(refers and bool(sites.recursive))})
     for site in sites:
-        for name, value in _site_features(site).items():
-            if value:
-                total[name] = total.get(name, 0.0) + value
+        _add_features(site, total)
     for name in ("strings", "numbers"):
-        total[name] = min(total.get(name, 0.0), 1.0)
+        total[name] = min(total[name], 1.0)
     return {name: value for name, value in total.items() if value}
 
 
@@ -164,38 +163,31 @@ _ABOUT = frozenset((*GROUPS, *COMBINATORS))
 """Without any of these, and without `type`, a schema takes any value."""
 
 
-def _site_features(site: Site) -> dict[str, float]:
+def _add_features(site: Site, total: dict[str, float]) -> None:
     schema = site.schema
-    if not isinstance(schema, dict):
-        return {"anything": float(schema)}
+    if isinstance(schema, bool):
+        total["anything"] += schema
+        return
     if "type" not in schema and _ABOUT.isdisjoint(schema):
-        return {"anything": 1.0}
-    found: dict[str, float] = {}
+        total["anything"] += 1
+        return
     members = 0
     if "enum" in schema or "const" in schema:
         members = sum(len(members_of(schema, keyword) or ()) for keyword in ("enum", "const"))
-        found["members"] = float(members)
+        total["members"] += members
     if "anyOf" in schema or "oneOf" in schema:
-        found["branches"] = float(len(site.group("anyOf")) + len(site.group("oneOf")))
+        total["branches"] += len(site.group("anyOf")) + len(site.group("oneOf"))
     kinds = site.bits if "type" in schema and not members else 0
     if kinds & STRING:
-        found["patterns"] = float("pattern" in schema or "format" in schema)
-        found["strings"] = 1 - found["patterns"]
-        found["bounded strings"] = float("minLength" in schema or "maxLength" in schema)
-    found["numbers"] = float(kinds != ANY and bool(kinds & (INT | FRACTION)))
+        total["patterns" if "pattern" in schema or "format" in schema else "strings"] += 1
+        total["bounded strings"] += "minLength" in schema or "maxLength" in schema
+    if kinds != ANY and kinds & (INT | FRACTION):
+        total["numbers"] += 1
     if kinds & OBJECT or "properties" in schema:
-        found |= _object_features(schema, found.get("patterns", 0.0))
-    return found
-
-
-def _object_features(schema: Mapping[str, JSON], patterns: float) -> dict[str, float]:
-    listed = schema.get("properties", {})
-    is_open = schema.get("additionalProperties") is not False
-    needed = sum(name in listed for name in required_of(schema))
-    return {
-        "patterns": patterns + len(schema.get("patternProperties", ())),
-        "properties": float(len(listed)),
-        "optional properties": float(len(listed) - needed),
-        "open objects": float(is_open),
-        "open properties": float(is_open * len(listed)),
-    }
+        listed = schema.get("properties", ())
+        is_open = schema.get("additionalProperties") is not False
+        total["patterns"] += len(schema.get("patternProperties", ()))
+        total["properties"] += len(listed)
+        total["optional properties"] += len(listed) - sum(name in listed for name in required_of(schema))
+        total["open objects"] += is_open
+        total["open properties"] += is_open * len(listed)

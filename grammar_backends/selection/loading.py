@@ -11,7 +11,7 @@ from grammar_backends.errors import BackendUnavailable
 from grammar_backends.plugins import PluginHost, default_host
 from grammar_backends.selection.judgement import findings_of, plan_of
 from grammar_backends.selection.limits import Limits
-from grammar_backends.selection.validation import validate_spec
+from grammar_backends.selection.validation import DEFAULT_LIMITS, validate_spec
 
 __all__ = ["judging", "load_backend", "shared_backend", "shared_host"]
 
@@ -43,7 +43,7 @@ def load_backend(
     host = host or shared_host()
     spec = host.backend(name)
     engine = host.create_engine(name, vocabulary, options)
-    judge = _judge(spec, frozenset(ignore), limits or Limits())
+    judge = _judge(spec, frozenset(ignore), limits or DEFAULT_LIMITS)
     return GrammarBackend(spec, engine, vocabulary, judge, dict(options or {}))
 
 
@@ -75,7 +75,7 @@ def shared_backend(name: str, vocabulary: Vocabulary, host: PluginHost) -> Gramm
 
 def judging(backend: GrammarBackend, ignore: frozenset[str], limits: Limits) -> GrammarBackend:
     """The same backend, which may leave something unenforced, and takes specs within some limits."""
-    if not ignore and limits == Limits():
+    if not ignore and limits == DEFAULT_LIMITS:
         return backend
     judge = _judge(backend.spec, ignore, limits)
     return GrammarBackend(backend.spec, backend.engine, backend.vocabulary, judge, backend.options)
