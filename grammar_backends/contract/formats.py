@@ -86,26 +86,22 @@ _LITERAL = f"[!#$&(-;=?-\\[\\]_a-z~{_BEYOND_ASCII}{_PRIVATE}]|{_PERCENT}"
 def _regex() -> str:
     """ECMA-262, with the flag `u` and without: what other dialects read too, and groups four deep at most.
 
-    There are no names, references or look-behind, ranges within digits and within letters only, and of counts only
-    those that one can see to be in order.
+    There are no names, references or look-behind, no groups in look-ahead, and none of that in groups. Ranges and
+    counts are those in which one sees the order: `a-f`, `2-9`, `{2,5}`.
     """
     escaped = r"\\(?:[dDwWsSfnrtv^$\\.*+?()\[\]{}|/]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
-    ranges = "|".join(
-        f"{first}-[{first}-{ends[-1]}]"
-        for ends in ("0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-        for first in ends
-    )
+    ranges = "|".join(f"{first}-[{first}-{last}]|[{first}-{last}]-{last}" for first, last in ("09", "AZ", "az"))
     member = rf"(?:{ranges}|[^\x00-\x1f\\\[\]^&~|\-]|{escaped}|\\-)"
     members = rf"\[\^?(?:-|-?{member}+-?)\]"
-    ordered = "|".join(f"{least},(?:[{least}-9]|[1-9][0-9]{{1,2}})" for least in range(10))
+    ordered = "|".join(f"{least},[{least}-9]" for least in range(10))
     number = "(?:0|[1-9][0-9]{0,2})"
-    count = rf"(?:(?:[*+?]|\{{(?:{number},?|{ordered}|[1-9][0-9],[1-9][0-9]{{2}})\}})\??)?"
+    count = rf"(?:(?:[*+?]|\{{(?:{number},?|{ordered}|[0-9],[1-9][0-9]{{1,2}}|[1-9][0-9],[1-9][0-9]{{2}})\}})\??)?"
     single = rf"[^\x00-\x1f\\^$.*+?()\[\]{{}}|]|\.|{escaped}|{members}"
     edge = r"[|^$]|\\[bB]"
-    flat = text = f"(?:{edge}|(?:{single}){count})*"
-    for _ in range(4):
-        text = rf"(?:{edge}|(?:{single}|\((?:\?:)?{text}\)){count}|\(\?[=!]{flat}\))*"
-    return text
+    flat = group = f"(?:{edge}|(?:{single}){count})*"
+    for _ in range(3):
+        group = rf"(?:{edge}|(?:{single}|\((?:\?:)?{group}\)){count})*"
+    return rf"(?:{edge}|(?:{single}|\((?:\?:)?{group}\)){count}|\(\?[=!]{flat}\))*"
 
 
 FORMAT_PATTERNS: Mapping[str, str] = {
