@@ -92,7 +92,7 @@ class GrammarOptions:
 
 
 def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise SpecError(f"option {name} must be one of {', '.join(map(repr, allowed))}, not {shown(value)}")
 
 
@@ -118,7 +118,8 @@ class GrammarSpec:
 
     def __post_init__(self) -> None:
         parts = self.kind, self.text, self.syntax
-        if not isinstance(self.kind, GrammarKind) or not isinstance(self.text, str) or self.syntax not in SYNTAXES:
+        is_known = isinstance(self.syntax, str) and self.syntax in SYNTAXES
+        if not isinstance(self.kind, GrammarKind) or not isinstance(self.text, str) or not is_known:
             raise SpecError(
                 f"a spec has a GrammarKind, text and a syntax, not {', '.join(map(shown, parts))}",
                 hint="Use the constructor of its kind, as in GrammarSpec.json_schema(schema)",
@@ -230,7 +231,7 @@ class GrammarSpec:
         Raises:
             SpecError: the grammar is blank (D3), or the syntax is unknown.
         """
-        if syntax not in SYNTAXES:
+        if not isinstance(syntax, str) or syntax not in SYNTAXES:
             raise SpecError(f"grammar: syntax must be one of {', '.join(SYNTAXES)}, not {shown(syntax)}")
         if not _text(text, "grammar").strip():
             raise SpecError("grammar: the text is blank")

@@ -16,6 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from grammar_backends import (
     GrammarBackend,
+    GrammarOptions,
     GrammarSpec,
     Vocabulary,
     allocate_bitmask,
@@ -116,6 +117,34 @@ def test_i1_guidance_asks_for_no_forced_text_of_lark_which_may_never_end() -> No
         grammar = backend.compile_grammar(GrammarSpec.grammar(text, syntax)).new_grammar()  # type: ignore[arg-type]
         assert grammar.forced_bytes() == forced
         assert grammar.validate_tokens([A]) == [A]
+
+
+@pytest.mark.parametrize("block", [1, 60_001])
+def test_a19_a_text_beyond_llguidances_limits_costs_no_new_request_and_is_not_refused_in_silence(block: int) -> None:
+    backend = load_backend("guidance", byte_vocabulary())
+    spec = GrammarSpec.json_schema({"type": "string", "maxLength": 70_000})
+    compiled = backend.compile_grammar(spec)
+    other, grammar = compiled.new_grammar(), compiled.new_grammar()
+    assert other.accept_tokens("other", b'"ab')
+    text = b'"' + b"x" * 60_000
+    assert not all(grammar.accept_tokens("r", text[at : at + block]) for at in range(0, len(text), block))
+    assert re.search("llguidance: its lexer has reached a limit|too many expressions", str(grammar.error))
+    # All grammars that were there share the lexer, and say so; those to come do not.
+    assert not other.accept_tokens("other", b"c")
+    assert "limit" in str(other.error)
+    assert compiled.new_grammar().accept_tokens("new", b'"abc"')
+    assert backend.compile_grammar(spec).new_grammar().accept_tokens("new", b'"abc"')
+
+
+def test_i1_forced_text_beyond_llguidances_limits_leaves_the_grammar_as_it_was() -> None:
+    schema = {"type": "array", "items": {"const": 1}, "minItems": 12_000}
+    spec = GrammarSpec.json_schema(schema, options=GrammarOptions(whitespace="compact"))
+    grammar = load_backend("guidance", byte_vocabulary()).compile_grammar(spec).new_grammar()
+    assert grammar.forced_bytes().startswith(b"[1,1,1")
+    row = allocate_bitmask(1, byte_vocabulary().width)
+    grammar.fill_bitmask(row, 0)
+    assert unpack_ids(row[0].numpy()) == [ord("[")]
+    assert grammar.accept_tokens("r", b"[1,1")
 
 
 def test_a15_llguidance_still_keeps_a_row_beyond_a_rollback() -> None:

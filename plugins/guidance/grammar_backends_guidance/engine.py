@@ -10,9 +10,10 @@ import functools
 import importlib.metadata
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag
 
 from grammar_backends.contract import Bitmask, BitmaskRow, GrammarKind, GrammarSpec, Matcher, Vocabulary
@@ -82,11 +83,15 @@ class GuidanceEngine:
             raise
         except Exception as error:
             raise _spec_error(spec, str(error)) from error
-        pristine = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
-        if pristine.is_error():
-            raise _spec_error(spec, pristine.get_error())
         is_lark = spec.kind is GrammarKind.GRAMMAR and syntax_of(spec) == "lark"
-        return GuidanceArtifact(pristine, forces=not is_lark)
+        artifact = GuidanceArtifact(
+            functools.partial(LLMatcher, self._tokenizer, grammar, log_level=0, limits=self._limits),
+            self._vocabulary.stop_ids,
+            forces=not is_lark,
+        )
+        if artifact.pristine.is_error():
+            raise _spec_error(spec, artifact.pristine.get_error())
+        return artifact
 
     def _grammar(self, spec: GrammarSpec) -> str:
         if spec.kind is GrammarKind.JSON_SCHEMA:
@@ -149,30 +154,66 @@ class GuidanceEngine:
 class GuidanceArtifact:
     """A matcher that is only copied, never advanced: building one costs a thousand times more (A23).
 
+    All copies share its lexer, which grows with the texts that it reads. One that has reached a limit of llguidance is
+    of no use to any of them, and another one takes its place.
+
     Attributes:
         pristine: that matcher.
         forces: whether it may be asked for forced bytes.
     """
 
-    __slots__ = ("forces", "pristine")
+    __slots__ = ("_build", "_first", "_stops", "forces", "pristine")
 
-    def __init__(self, pristine: Any, *, forces: bool) -> None:
-        self.pristine = pristine
+    def __init__(self, build: Callable[[], Any], stops: Sequence[int], *, forces: bool) -> None:
+        self._build = build
+        self._stops = stops
         self.forces = forces
+        self.pristine = build()
+        self._first = self._some_first_token()
 
     def new_matcher(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self, self.pristine.deep_copy(), [], True)
+        if self.is_spent(self.pristine):
+            self.pristine = self._build()
+        return GuidanceMatcher(self, self.pristine, self.pristine.deep_copy(), [], True)
+
+    def is_spent(self, pristine: Any) -> bool:
+        """Whether a lexer has reached a limit: it then refuses everything, without an error."""
+        return bool(self._first) and not pristine.validate_tokens(self._first)
+
+    def _some_first_token(self) -> list[int]:
+        """A token that any text of the grammar may begin with; none where there is only the end."""
+        copy = self.pristine.deep_copy()
+        row = np.frombuffer(copy.compute_bitmask(), np.uint8).copy()
+        if copy.is_error():
+            return []
+        for stop in self._stops:
+            row[stop >> 3] &= ~np.uint8(1 << (stop & 7))
+        place = int(row.argmax())
+        return [place * 8 + int(row[place]).bit_length() - 1] if row[place] else []
 
 
 class GuidanceMatcher:
     """`Matcher` over `llguidance.LLMatcher`, by the calls that leave it usable after an illegal token (A.2)."""
 
-    __slots__ = ("_artifact", "_consume_one", "_tokens", "_trusting", "fill_at", "is_accepting", "is_lost", "matcher")
+    __slots__ = (
+        "_artifact",
+        "_consume_one",
+        "_pristine",
+        "_tokens",
+        "_trusting",
+        "fill_at",
+        "is_accepting",
+        "is_lost",
+        "matcher",
+    )
 
     fills_stop_tokens = True
 
-    def __init__(self, artifact: GuidanceArtifact, matcher: Any, tokens: list[int], trusting: bool) -> None:
+    def __init__(
+        self, artifact: GuidanceArtifact, pristine: Any, matcher: Any, tokens: list[int], trusting: bool
+    ) -> None:
         self._artifact = artifact
+        self._pristine = pristine
         self._tokens = tokens
         self._trusting = trusting  # no illegal token was met so far
         self._drive(matcher)
@@ -231,19 +272,23 @@ class GuidanceMatcher:
         return legal
 
     def fork(self) -> GuidanceMatcher:
-        return GuidanceMatcher(self._artifact, self.matcher.deep_copy(), self._tokens.copy(), self._trusting)
+        copy = self.matcher.deep_copy()
+        return GuidanceMatcher(self._artifact, self._pristine, copy, self._tokens.copy(), self._trusting)
 
     def forced_bytes(self) -> bytes:
-        """What must come next.
+        """What must come next, or the first of it where that is more than llguidance's limits allow.
 
         Of Lark nothing is said, whose lexer takes the longest match: where a terminal takes what must follow it, as in
         `/a+/ /a/`, llguidance would add one `a` after the other for ever.
         """
-        return bytes(self.matcher.compute_ff_bytes()) if self._artifact.forces else b""
+        # Of a copy: it reads ahead for good, up to a limit that it does not survive.
+        return bytes(self.matcher.deep_copy().compute_ff_bytes()) if self._artifact.forces else b""
 
     def check(self) -> None:
-        """Raise if the matcher is in its error state, whose row allows the stop tokens only."""
+        """Raise if the matcher is in its error state, whose row allows the stop tokens only, or its lexer is spent."""
         if not self.is_lost():
+            if self._artifact.is_spent(self._pristine):
+                raise GrammarError("llguidance: its lexer has reached a limit (initial_lexer_fuel, max_lexer_states)")
             return
         problem = self.matcher.get_error().partition("\n")[0]
         if problem != NO_TOKEN:
@@ -265,7 +310,7 @@ class GuidanceMatcher:
 
     def _replay(self) -> None:
         """Put a sound matcher in the same state in the place of a ruined one."""
-        copy = self._artifact.pristine.deep_copy()
+        copy = self._pristine.deep_copy()
         copy.try_consume_tokens(self._tokens)
         self._drive(copy)
 
