@@ -168,28 +168,30 @@ class GuidanceArtifact:
         self._build = build
         self._stops = stops
         self.forces = forces
-        self.pristine = build()
-        self._first = self._some_first_token()
+        self.pristine, self._first = self._looked_at(build())
 
     def new_matcher(self) -> GuidanceMatcher:
         if self.is_spent(self.pristine):
-            self.pristine = self._build()
+            self.pristine, self._first = self._looked_at(self._build())
         return GuidanceMatcher(self, self.pristine, self.pristine.deep_copy(), [], True)
 
     def is_spent(self, pristine: Any) -> bool:
         """Whether a lexer has reached a limit: it then refuses everything, without an error."""
         return bool(self._first) and not pristine.validate_tokens(self._first)
 
-    def _some_first_token(self) -> list[int]:
-        """A token that any text of the grammar may begin with; none where there is only the end."""
-        copy = self.pristine.deep_copy()
+    def _looked_at(self, pristine: Any) -> tuple[Any, list[int]]:
+        """A matcher that keeps its first row, so that its copies have it for nothing, and a token of that row.
+
+        There is no token where there is only the end.
+        """
+        copy = pristine.deep_copy()
         row = np.frombuffer(copy.compute_bitmask(), np.uint8).copy()
         if copy.is_error():
-            return []
+            return pristine, []
         for stop in self._stops:
             row[stop >> 3] &= ~np.uint8(1 << (stop & 7))
         place = int(row.argmax())
-        return [place * 8 + int(row[place]).bit_length() - 1] if row[place] else []
+        return copy, [place * 8 + int(row[place]).bit_length() - 1] if row[place] else []
 
 
 class GuidanceMatcher:
