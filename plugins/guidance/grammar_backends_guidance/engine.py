@@ -171,13 +171,15 @@ class GuidanceArtifact:
         self.pristine, self._first = self._looked_at(build())
 
     def new_matcher(self) -> GuidanceMatcher:
-        if self.is_spent(self.pristine):
-            self.pristine, self._first = self._looked_at(self._build())
         return GuidanceMatcher(self, self.pristine, self.pristine.deep_copy(), [], True)
 
     def is_spent(self, pristine: Any) -> bool:
-        """Whether a lexer has reached a limit: it then refuses everything, without an error."""
-        return bool(self._first) and not pristine.validate_tokens(self._first)
+        """Whether a lexer has reached a limit: it then refuses everything, without an error. Another one takes over."""
+        if not self._first or pristine.validate_tokens(self._first):
+            return False
+        if pristine is self.pristine:
+            self.pristine, self._first = self._looked_at(self._build())
+        return True
 
     def _looked_at(self, pristine: Any) -> tuple[Any, list[int]]:
         """A matcher that keeps its first row, so that its copies have it for nothing, and a token of that row.
@@ -284,12 +286,15 @@ class GuidanceMatcher:
         `/a+/ /a/`, llguidance would add one `a` after the other for ever.
         """
         # Of a copy: it reads ahead for good, up to a limit that it does not survive.
-        return bytes(self.matcher.deep_copy().compute_ff_bytes()) if self._artifact.forces else b""
+        forced = bytes(self.matcher.deep_copy().compute_ff_bytes()) if self._artifact.forces else b""
+        self._artifact.is_spent(self._pristine)
+        return forced
 
     def check(self) -> None:
         """Raise if the matcher is in its error state, whose row allows the stop tokens only, or its lexer is spent."""
+        is_spent = self._artifact.is_spent(self._pristine)
         if not self.is_lost():
-            if self._artifact.is_spent(self._pristine):
+            if is_spent:
                 raise GrammarError("llguidance: its lexer has reached a limit (initial_lexer_fuel, max_lexer_states)")
             return
         problem = self.matcher.get_error().partition("\n")[0]
