@@ -1,4 +1,4 @@
-"""Formats of JSON Schema that a regular expression can say exactly: for engines that do not know them.
+"""Formats of JSON Schema as regular expressions: for engines that do not know them.
 
 Each pattern is written after the grammar of its specification, in the syntax that all dialects share. Some are narrower
 than their format, which no pattern says, and must not be negated: where seconds leap no pattern knows, and of regular
@@ -86,7 +86,7 @@ _LITERAL = f"[!#$&(-;=?-\\[\\]_a-z~{_BEYOND_ASCII}{_PRIVATE}]|{_PERCENT}"
 def _regex() -> str:
     """ECMA-262, with the flag `u` and without: what other dialects read too, and groups four deep at most.
 
-    There are no names, references or look-behind, no groups in look-ahead, and none of that in groups. Ranges and
+    There are no names, references or look-behind; neither groups in look-ahead nor look-ahead in groups. Ranges and
     counts are those in which one sees the order: `a-f`, `2-9`, `{2,5}`.
     """
     escaped = r"\\(?:[dDwWsSfnrtv^$\\.*+?()\[\]{}|/]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"

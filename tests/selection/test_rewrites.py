@@ -577,12 +577,9 @@ def test_c2_5_one_of_closed_objects_means_the_same(branches: list[Any], values: 
 def test_c2_5_one_of_closed_objects_has_no_value_of_names_that_two_of_them_list(
     branches: list[tuple[str, ...]], right: list[Any], wrong: list[Any], host: PluginHost, vocabulary: Vocabulary
 ) -> None:
-    schema = {
-        "oneOf": [{"type": "object", "properties": dict.fromkeys(listed, INTEGER), **SHUT} for listed in branches]
-    }
-    compiled = select_backend(GrammarSpec.json_schema(schema), vocabulary, host=host).backend.compile_grammar(
-        GrammarSpec.json_schema(schema)
-    )
+    objects = [{"type": "object", "properties": dict.fromkeys(listed, INTEGER), **SHUT} for listed in branches]
+    spec = GrammarSpec.json_schema({"oneOf": objects})
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
     assert [value for value in right if not accepts(compiled, value)] == []
     assert [value for value in wrong if accepts(compiled, value)] == []
 

@@ -173,8 +173,11 @@ class GuidanceArtifact:
     def new_matcher(self) -> GuidanceMatcher:
         return GuidanceMatcher(self, self.pristine, self.pristine.deep_copy(), [], True)
 
-    def is_spent(self, pristine: Any) -> bool:
-        """Whether a lexer has reached a limit: it then refuses everything, without an error. Another one takes over."""
+    def replace_spent(self, pristine: Any) -> bool:
+        """Put another matcher in the place of one whose lexer has reached a limit; whether it has.
+
+        Such a lexer refuses everything, without an error.
+        """
         if not self._first or pristine.validate_tokens(self._first):
             return False
         if pristine is self.pristine:
@@ -287,12 +290,12 @@ class GuidanceMatcher:
         """
         # Of a copy: it reads ahead for good, up to a limit that it does not survive.
         forced = bytes(self.matcher.deep_copy().compute_ff_bytes()) if self._artifact.forces else b""
-        self._artifact.is_spent(self._pristine)
+        self._artifact.replace_spent(self._pristine)
         return forced
 
     def check(self) -> None:
         """Raise if the matcher is in its error state, whose row allows the stop tokens only, or its lexer is spent."""
-        is_spent = self._artifact.is_spent(self._pristine)
+        is_spent = self._artifact.replace_spent(self._pristine)
         if not self.is_lost():
             if is_spent:
                 raise GrammarError("llguidance: its lexer has reached a limit (initial_lexer_fuel, max_lexer_states)")
