@@ -45,6 +45,7 @@ __all__ = [
     "common",
     "exact_strings_of",
     "exactly",
+    "forbidden_texts",
     "have_none",
     "keywords_in",
     "keywords_of",
@@ -68,6 +69,8 @@ MAX_PARTS = 2_000
 """Parts of a tree that is read, ranges of its characters among them."""
 MAX_PATTERN = 400
 """Characters of a pattern, or of texts, that are read."""
+MAX_TEXTS = 400
+"""Texts of a pattern that are listed."""
 MAX_LANGUAGES = 16
 """Languages that are combined at once."""
 MAX_DEPTH = 60
@@ -155,6 +158,24 @@ def keywords_in(schema: JSON) -> Iterator[tuple[str, JSON]]:
 def looks_ahead(pattern: str) -> bool:
     """Whether there is look-ahead in a pattern."""
     return any(pattern.startswith(("(?=", "(?!"), at) for at, sign in signs(pattern) if sign == "(")
+
+
+def forbidden_texts(pattern: str) -> tuple[list[str], str] | None:
+    r"""What `^(?!(?:if|else)$)\w+$` forbids, as a list of whole texts, and the rest, `^\w+$`; None for other patterns.
+
+    All dialects agree on both.
+    """
+    if not pattern.startswith("^(?!") or len(alternatives_of(pattern)) > 1:
+        return None
+    _, look, *rest = _pieces(pattern[1:])
+    options = alternatives_of(look[3:-1])
+    if any(not option.endswith("$") or ends_escaped(option) for option in options):
+        return None
+    try:
+        found = [text for option in options for text in _texts_of(_parsed(option[:-1], wide=False))]
+    except (SpecError, _TooLarge):
+        return None
+    return list(dict.fromkeys(found)), f"^{''.join(rest)}"
 
 
 def exactly(pattern: str) -> Language | None:
@@ -334,6 +355,36 @@ def _parsed(text: str, wide: bool) -> Node:
     if _size(tree) > MAX_PARTS:
         raise _TooLarge
     return tree
+
+
+def _texts_of(tree: Node) -> list[str]:
+    """The texts that a tree matches, where they are few and no dialect reads one of its sets in another way."""
+    if isinstance(tree, CharacterSet):
+        if any(high - low > 1 or 0xD800 <= high <= 0xDFFF for low, high in tree.ranges):
+            raise _TooLarge
+        return [chr(code) for low, high in tree.ranges for code in range(low, high + 1)]
+    if isinstance(tree, Alternatives):
+        found = [text for option in tree.options for text in _texts_of(option)]
+    elif isinstance(tree, Series):
+        found = [""]
+        for item in tree.items:
+            found = _joined(found, _texts_of(item))
+    elif tree.most is None or tree.most > MAX_TEXTS:
+        raise _TooLarge
+    else:
+        again = found = [""]
+        for count in range(1, tree.most + 1):
+            again = _joined(again, _texts_of(tree.item))
+            found = [*found, *again] if count > tree.least else again
+    if len(found) > MAX_TEXTS:
+        raise _TooLarge
+    return found
+
+
+def _joined(heads: Sequence[str], tails: Sequence[str]) -> list[str]:
+    if len(heads) * len(tails) > MAX_TEXTS:
+        raise _TooLarge
+    return [head + tail for head in heads for tail in tails]
 
 
 def _strings(schema: JSON, wide: bool) -> Language:

@@ -20,6 +20,7 @@ from grammar_backends.selection.languages import (
     common,
     exact_strings_of,
     exactly,
+    forbidden_texts,
     keywords_in,
     keywords_of,
     language_of,
@@ -81,7 +82,12 @@ def _dereferenced(round_: Round, site: Site) -> JSON:
 
 
 def look_ahead(round_: Round, view: View) -> JSON:
-    """Patterns with look-ahead: others that match the same."""
+    """Patterns with look-ahead: others that match the same, or the names that they forbid."""
+    found = _patterns_without_looks(round_, view)
+    return _without_forbidden_names(round_, view) if found is None else found
+
+
+def _patterns_without_looks(round_: Round, view: View) -> JSON:
     if not round_.comparison.spend(work_on(view.schema.get("pattern", ""), *view.schema.get("patternProperties", ()))):
         return None
     written: JSON = dict(view.schema)
@@ -101,6 +107,26 @@ def look_ahead(round_: Round, view: View) -> JSON:
         is_known = None not in patterns and len(patterns) == len(view.schema["patternProperties"])
         written = {**written, "patternProperties": patterns} if is_known else None
     return written if written != view.schema else None
+
+
+def _without_forbidden_names(round_: Round, view: View) -> JSON:
+    """The names that the look-ahead of a closed object's only pattern forbids, as properties that are never there.
+
+    A pattern without the look-ahead has a part for each of their characters, and soon is too large.
+    """
+    patterns = view.schema.get("patternProperties", {})
+    if len(patterns) != 1 or view.schema.get("additionalProperties") is not False:
+        return None
+    [(pattern, schema)] = patterns.items()
+    found = forbidden_texts(pattern) if round_.comparison.spend(len(pattern)) else None
+    if found is None or any(view.schema.get("properties", {}).get(name, False) is not False for name in found[0]):
+        return None
+    return {**_forbidding(view.schema, found[0]), "patternProperties": {found[1]: schema}}
+
+
+def _forbidding(schema: JSON, names: Sequence[str]) -> dict[str, JSON]:
+    """A schema of objects in which some names never stand."""
+    return {**schema, "properties": {**schema.get("properties", {}), **dict.fromkeys(names, False)}}
 
 
 def _without_looks(pattern: str, exact: bool) -> str | None:
@@ -132,10 +158,32 @@ def patterns_apart(round_: Round, view: View) -> JSON:
 
 
 def name_patterns(round_: Round, view: View) -> JSON:
-    """`propertyNames`: the names as a pattern of `patternProperties`, and no others."""
-    schema, names = view.schema, view.site.children["propertyNames", None]
-    if "unevaluatedProperties" in schema or view.bits & OBJECT == 0:
+    """`propertyNames`: the names as a pattern of `patternProperties`, and no others; or those that it forbids."""
+    if "unevaluatedProperties" in view.schema or view.bits & OBJECT == 0:
         return None
+    found = _names_written(round_, view)
+    return _names_forbidden(round_, view) if found is None else found
+
+
+def _names_forbidden(round_: Round, view: View) -> JSON:
+    """Listed names that `propertyNames` forbids, as properties that are never there, and what else it says."""
+    names = round_.written_out(view.site.children["propertyNames", None])
+    if not isinstance(names, dict) or not round_.comparison.spend(len(names.get("pattern", ""))):
+        return None
+    rest = dict(names)
+    excluded, found = rest.get("not"), forbidden_texts(rest.get("pattern", ""))
+    if found is not None:
+        forbidden, rest["pattern"] = found
+    elif isinstance(excluded, dict) and len(excluded) == 1 and ("enum" in excluded or "const" in excluded):
+        [keyword] = rest.pop("not")
+        forbidden = [member for member in members_of(excluded, keyword) or [] if kind_of(member) == STRING]
+    else:
+        return None
+    return {**_forbidding(view.schema, forbidden), "propertyNames": rest}
+
+
+def _names_written(round_: Round, view: View) -> JSON:
+    schema, names = view.schema, view.site.children["propertyNames", None]
     written = {keyword: value for keyword, value in schema.items() if keyword != "propertyNames"}
     verdicts = {name: round_.evaluation.admits(names, name) for name in schema.get("properties", ())}
     if None in verdicts.values():
@@ -156,7 +204,8 @@ def name_patterns(round_: Round, view: View) -> JSON:
             written.setdefault("properties", {})
             if name not in verdicts:
                 written["properties"] = {**written["properties"], name: rest}
-        if patterns and verdicts and rest not in (True, {}):  # which is not for listed names
+        is_for_all = rest in (True, {}) or all(below is False for below in written.get("properties", {}).values())
+        if patterns and not is_for_all:  # it is not for listed names
             return _narrowed_patterns(round_, view, round_.written_out(names), written)
         if patterns:
             written["patternProperties"] = dict.fromkeys(patterns, rest)

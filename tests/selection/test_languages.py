@@ -17,6 +17,7 @@ from grammar_backends.selection.languages import (
     but,
     common,
     exactly,
+    forbidden_texts,
     keywords_of,
     language_of,
     looks_ahead,
@@ -256,3 +257,32 @@ def test_c3_look_ahead_is_seen_where_it_is_none_of_the_characters() -> None:
     assert looks_ahead("^(?=a)")
     assert looks_ahead("a(?!b)")
     assert not any(map(looks_ahead, [r"\(?=a", "[(?=]", "(?:a)", "(?<=a)"]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"^(?!(?:if|else)$)\w+$", (["if", "else"], r"^\w+$")),
+        ("^(?!(a|[bB]1?)$|1$)a", (["a", "B", "B1", "b", "b1", "1"], "^a")),
+        ("^(?!a{0,2}$)(?!b$)", (["", "a", "aa"], "^(?!b$)")),
+        (r"^(?!a\$$)", (["a$"], "^")),
+        # More or other texts than a list of whole ones has.
+        ("^(?!a)b", None),
+        (r"^(?!a\$)b", None),
+        ("^(?!a+$)b", None),
+        (r"^(?!\d$)b", None),
+        ("^(?![a-z]{3}$)b", None),
+        ("^(?!a$|b)", None),
+        ("^(?!a$)|b", None),
+        ("^(?!)", None),
+        ("^(?!^a$)", None),
+        ("^(?=a$)", None),
+        ("(?!a$)b", None),
+        (r"^(?!\ud800$)", None),
+    ],
+)
+def test_c3_texts_that_a_look_ahead_forbids_are_listed(pattern: str, expected: object) -> None:
+    found = forbidden_texts(pattern)
+    assert found == expected
+    if found is not None:
+        assert matched(found[1]) - {*found[0]} == matched(pattern)

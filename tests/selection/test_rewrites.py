@@ -584,6 +584,44 @@ def test_c2_5_one_of_closed_objects_has_no_value_of_names_that_two_of_them_list(
     assert [value for value in wrong if accepts(compiled, value)] == []
 
 
+MANY = [f"a_name_that_is_rather_long_{number}" for number in range(20)]
+"""Names of which no pattern is written."""
+NONE_OF_MANY = f"^(?!(?:{'|'.join(MANY)}|ab)$)[a-c_].*$"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {NONE_OF_MANY: INTEGER}, **SHUT},
+        {"patternProperties": {NONE_OF_MANY: INTEGER}, "properties": {"ab": False, "b": {"minimum": 2}}, **SHUT},
+        {"propertyNames": {"pattern": NONE_OF_MANY}},
+        {"propertyNames": {"pattern": NONE_OF_MANY}, "additionalProperties": INTEGER},
+        {"propertyNames": {"type": "string", "not": {"enum": [*MANY, "ab", 5]}}, "properties": {"ab": INTEGER}},
+        {"propertyNames": {"pattern": "^a", "not": {"enum": MANY}}, "properties": {MANY[0]: {}}},
+    ],
+    ids=str,
+)
+def test_c2_5_many_names_that_are_forbidden_are_listed(schema: Any, host: PluginHost, vocabulary: Vocabulary) -> None:
+    spec = GrammarSpec.json_schema({"type": "object", **schema})
+    compiled = select_backend(spec, vocabulary, host=host).backend.compile_grammar(spec)
+    validator = Draft202012Validator(spec.value)
+    values = [{name: value} for name in [*MANY, "ab", "abc", "a", "b", "x", f"{MANY[0]}0"] for value in (2, "x")]
+    assert [accepts(compiled, value) for value in values] == [validator.is_valid(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {NONE_OF_MANY: INTEGER}},
+        {"patternProperties": {NONE_OF_MANY: INTEGER}, "properties": {"ab": {}}, **SHUT},
+        {"patternProperties": {NONE_OF_MANY: INTEGER, "x": INTEGER}, **SHUT},
+    ],
+    ids=str,
+)
+def test_c2_5_but_not_where_something_else_allows_them(schema: Any) -> None:
+    assert written(schema, "look-ahead") is None
+
+
 @pytest.mark.parametrize(
     "rule", [rule for rule in RULES if rule.name not in ("format", "root")], ids=lambda rule: rule.name
 )
