@@ -118,6 +118,7 @@ def _weighed(weights: Features, features: Features) -> float:
     return weights.get("", 0.0) + sum(weights.get(name, 0.0) * value for name, value in features.items())
 
 
+@functools.lru_cache(maxsize=256)
 def predicted(spec: GrammarSpec, resource: str | None) -> Cost | None:
     """What a spec costs by the model at ``package:file.json``; None without one, or where it does not say."""
     model = _model(resource) if resource else None

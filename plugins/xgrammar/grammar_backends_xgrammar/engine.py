@@ -82,6 +82,8 @@ class XGrammarEngine:
         self._text_compiler = self._compiler(frozenset())
         # Specs that name control tokens need a vocabulary that shows just those; few different ones are live at once.
         self._token_compiler = functools.lru_cache(maxsize=8)(self._compiler)
+        # A spec that is checked is mostly compiled next, and selected again by the requests that share it.
+        self._grammar_of = functools.lru_cache(maxsize=32)(self._read)
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)._handle
 
     def _compiler(self, shown: frozenset[int], frame: bytes = b"") -> _Compiler:
@@ -107,9 +109,7 @@ class XGrammarEngine:
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
                 compiled, shown = self._compile_tag(spec)
             else:
-                shown = self._shown(spec)
-                # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
-                grammar = _grammar(spec, self._compiler_showing(shown).info)
+                grammar, shown = self._grammar_of(spec)
                 compiled = self._compiler_showing(shown, FRAME).native.compile_grammar(grammar)
         return self._artifact(compiled, shown, _has_free_bytes(spec))
 
@@ -123,7 +123,13 @@ class XGrammarEngine:
             if spec.kind is GrammarKind.STRUCTURAL_TAG:
                 self._tag_writer(spec).write()
             else:
-                _grammar(spec, self._compiler_showing(self._shown(spec)).info)
+                self._grammar_of(spec)
+
+    def _read(self, spec: GrammarSpec) -> tuple[Any, frozenset[int]]:
+        """A spec of any kind but a tag as xgrammar's own grammar, and the control tokens that it names."""
+        shown = self._shown(spec)
+        # Names are resolved by the plain vocabulary; from then on a token is its id, which no text matches.
+        return _grammar(spec, self._compiler_showing(shown).info), shown
 
     def _compile_tag(self, spec: GrammarSpec) -> tuple[Any, frozenset[int]]:
         """A compiled tag, and the control tokens that it names."""
