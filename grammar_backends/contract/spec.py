@@ -35,6 +35,8 @@ JSON = Any
 """A value as `json.loads` returns it."""
 
 GrammarSyntax = Literal["auto", "ebnf", "lark", "gbnf"]
+MAX_WHITESPACE = 1_000_000
+"""The largest bound on white space that an engine is asked to count to."""
 SYNTAXES: tuple[GrammarSyntax, ...] = ("auto", "ebnf", "lark", "gbnf")
 
 
@@ -84,8 +86,8 @@ class GrammarOptions:
     def __post_init__(self) -> None:
         _one_of("whitespace", self.whitespace, ("any", "compact"))
         bound = self.max_whitespace
-        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
-            raise SpecError(f"option max_whitespace must be a positive integer or None, not {shown(bound)}")
+        if bound is not None and (type(bound) is not int or not 1 <= bound <= MAX_WHITESPACE):
+            raise SpecError(f"option max_whitespace must be None, or from 1 to {MAX_WHITESPACE}, not {shown(bound)}")
         _one_of("additional_properties", self.additional_properties, ("schema", "closed"))
         if not isinstance(self.json_object_only, bool):
             raise SpecError(f"option json_object_only must be a boolean, not {shown(self.json_object_only)}")

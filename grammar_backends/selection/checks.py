@@ -27,6 +27,8 @@ Each is written once here for every engine. A table names those that apply to it
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
+    large-counts               lengths and numbers of items or properties   length, items, properties: what each must be
+                               that an engine cannot count to               below
     list-items                 items as a list (before 2020-12)
     merged-recursion           references that lead back to themselves,
                                beside what they would be merged with
@@ -55,6 +57,8 @@ Each is written once here for every engine. A table names those that apply to it
     root-boolean               a boolean as the whole schema
     steps                      multipleOf                                   whole: only whole numbers
                                                                             alone: not beside bounds
+                                                                            most: what it may be, without its point
+                                                                            decimals: digits behind that
                                                                             short_fractions: only 0.1, 0.05, 2.5, ...
     typeless-constraints       constraints without type                     naming: keywords that are taken for a type,
                                                                             even where they say nothing
@@ -86,6 +90,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from grammar_backends.contract.spec import JSON
@@ -204,6 +209,15 @@ def _whole_counts(view: View, settings: Settings) -> Iterator[Finding]:
             yield view.finding(keyword, f"{keyword} must be written without a fraction", "Write 2 for 2.0")
 
 
+def _large_counts(view: View, settings: Settings) -> Iterator[Finding]:
+    """Counts beyond the integers of an engine, which cut them off or forget them."""
+    for kind, unit in ((ARRAY, "Items"), (STRING, "Length"), (OBJECT, "Properties")):
+        below = settings.get(unit.lower(), math.inf)
+        for keyword in (f"min{unit}", f"max{unit}"):
+            if view.bits & kind and (view.number(keyword) or 0) >= below:
+                yield view.finding(keyword, f"{keyword} is too large to be enforced")
+
+
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
 
 _BOUNDS = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
@@ -248,13 +262,16 @@ def _boolean_bounds(view: View, settings: Settings) -> Iterator[Finding]:
 
 
 def _steps(view: View, settings: Settings) -> Iterator[Finding]:
-    """`multipleOf` that is not a whole number, or that stands beside bounds."""
+    """`multipleOf` that is not a whole number, is a large one, or stands beside bounds."""
     step = view.number("multipleOf")
     if step is None or not view.bits & 12:
         return
     if view.bits & 12 == INT and step <= 1 and (1 / step).is_integer():
         return  # every whole number is a multiple
-    if settings.get("whole") and step != int(step):
+    digits, decimals = _digits(step)
+    if digits > settings.get("most", math.inf) or decimals > settings.get("decimals", math.inf):
+        yield view.finding("multipleOf", "multipleOf is too large, or has too many digits, to be enforced")
+    elif settings.get("whole") and step != int(step):
         yield view.finding("multipleOf", "only whole numbers are enforced")
     elif settings.get("alone") and any(view.number(keyword) is not None for keyword in _BOUNDS):
         yield view.finding("multipleOf", "multipleOf is not enforced beside bounds")
@@ -267,6 +284,13 @@ def _pattern(view: View, settings: Settings) -> Iterator[Finding]:
     if not view.bits & STRING:
         return
     yield from _judged_pattern(view, "pattern", str(view.schema["pattern"]), settings)
+
+
+def _digits(step: float) -> tuple[int, int]:
+    """A step without its decimal point, and how many digits are behind that: 125 and 2 for 1.25."""
+    numerator, denominator = Decimal(str(step)).as_integer_ratio()
+    decimals = next(count for count in itertools.count() if not 10**count % denominator)
+    return numerator * 10**decimals // denominator, decimals
 
 
 def _is_short(step: float) -> bool:
@@ -648,6 +672,7 @@ CHECKS: Mapping[str, NamedCheck] = {
     "false-schema": NamedCheck((), _false_schema),
     "bounds": NamedCheck(_BOUNDS, _bounds),
     "keywords-beside": NamedCheck(("",), _beside, _pairs_among),
+    "large-counts": NamedCheck(_COUNTS, _large_counts),
     "list-items": NamedCheck(("items",), _list_items),
     "merged-recursion": NamedCheck(_MERGING, _merged_recursion, _where_merged),
     "merged-patterns": NamedCheck(_MERGING, _merged_patterns, _where_merged),

@@ -39,6 +39,8 @@ MAX_FINDINGS = 32
 """Sites with findings: more are a schema that is not for this engine."""
 MAX_WORK = 30_000
 """Steps of comparing and evaluating in one round; see `Comparison`."""
+ENDLESS = 2**31
+"""Characters, items or properties that no text has: most as many are as many as there may be."""
 MAX_COPIED = 400
 """Values in the schemas that one rewrite writes out in full."""
 
@@ -322,6 +324,8 @@ def _is_idle(view: View, keyword: str) -> bool:
     if keyword == "uniqueItems":
         most = schema.get("maxItems")
         return asserts_nothing(view, keyword) or (isinstance(most, (int, float)) and most <= 1)
+    if keyword in ("maxItems", "maxLength", "maxProperties"):
+        return schema[keyword] >= ENDLESS or asserts_nothing(view, keyword)
     if keyword == "minProperties":
         return asserts_nothing(view, keyword) or schema[keyword] <= len({*required_of(schema)})
     if keyword == "not":

@@ -371,3 +371,27 @@ def test_c3_references_by_name_and_by_anchor_lead_where_they_should() -> None:
         False,
         False,
     ]
+
+
+LARGE: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
+    *(({"type": "integer", "multipleOf": step}, [0, step, -3 * step], [1, step + 1]) for step in (1024, 1025, 86_400)),
+    *(({"type": "integer", "multipleOf": step}, [], [1, step + 1]) for step in (99_999_989, 2**31, 2**32 + 1, 10**30)),
+    *(({"type": "integer", "multipleOf": step}, [], [80, 5990, 299_999]) for step in (3e-13, 7e-9, 7e-10, 3e-320)),
+    *(({"type": "number", "multipleOf": step}, [], [1, 2.5]) for step in (2**31, 12_345_678.9, 1e300)),
+    *(({"type": "string", "minLength": count}, [], ["", "a"]) for count in (2**31, 2**32 + 1, 10**30)),
+    *(({"type": "string", "maxLength": count}, ["", "a"], [1]) for count in (2**31, 2**32 + 1, 10**30)),
+    *(({"type": "array", "items": INTEGER, "minItems": count}, [], [[], [1]]) for count in (2**31, 2**32, 10**30)),
+    *(({"type": "array", "items": INTEGER, "maxItems": count}, [[], [1]], [1]) for count in (2**31, 2**32, 10**30)),
+    *(({"type": "object", "minProperties": count}, [], [{}, {"a": 1}]) for count in (2**31, 2**32, 2**32 + 1, 10**30)),
+    *(({"type": "object", "maxProperties": count}, [{}, {"a": 1}], [1]) for count in (2**31, 2**32, 10**30)),
+]
+"""Schemas with numbers that are no usual ones, and values that they allow and forbid."""
+
+
+@pytest.mark.parametrize(("schema", "right", "wrong"), LARGE, ids=str)
+def test_c3_large_and_tiny_numbers_are_enforced_or_refused(schema: Any, right: list[Any], wrong: list[Any]) -> None:
+    spec = GrammarSpec.json_schema(schema)
+    verdicts = [takes(name, spec, *map(json.dumps, (*right, *wrong))) for name in BACKENDS]
+    enforced = [True] * len(right) + [False] * len(wrong)
+    assert [verdict for verdict in verdicts if verdict not in (None, enforced)] == []
+    assert enforced in verdicts or not right  # somebody enforces what can be met

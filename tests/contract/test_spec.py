@@ -129,6 +129,8 @@ BAD = {
     "tag text": (lambda: GrammarSpec.structural_tag("{"), "not JSON"),
     "whitespace": (lambda: GrammarOptions(whitespace="none"), "option whitespace"),  # type: ignore[arg-type]
     "max_whitespace": (lambda: GrammarOptions(max_whitespace=0), "option max_whitespace"),
+    "max_whitespace, huge": (lambda: GrammarOptions(max_whitespace=10**30), "from 1 to 1000000"),
+    "max_whitespace, truth": (lambda: GrammarOptions(max_whitespace=True), "from 1 to 1000000"),
     "properties": (
         lambda: GrammarOptions(additional_properties=False),  # type: ignore[arg-type]
         "option additional_properties",

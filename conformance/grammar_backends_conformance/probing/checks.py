@@ -63,6 +63,9 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
     "crossed-counts": {"": [{}]},
+    "large-counts": {
+        unit: [{unit: below} for below in (2**64, 2**63, 2**32, 2**31)] for unit in ("items", "length", "properties")
+    },
     "list-items": {"": [{}]},
     "number-bounds": {"": [{}]},
     "oneof-disjoint": {"": [{}]},
@@ -106,6 +109,8 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
         "": [{"whole": True}],
         "short-fractions": [{"short_fractions": True}, {"whole": True}],
         "alone": [{"alone": True}],
+        "decimals": [{"decimals": most} for most in (12, 8, 3)],
+        "large": [{"most": most} for most in (10**8, 10**5, 2**10, 10**2)],
     },
     "typeless-constraints": {"": [{}]},
     "whole-counts": {"": [{}]},
@@ -167,6 +172,14 @@ NAMES: Sequence[Any] = (
     *({"ab": 1}, {"ab": "s"}, {"x1": 1}, {"x1": "s"}, {"x1": 1, "x2": 2}, {"a": 1, "x1": 1}, {"a1": 1}, {"abc": 1}),
     *({"é": 1}, {"A": 1}, {"": 1}, {"a b": 1}, 1, None, "a", []),
 )
+
+
+COUNTED: Sequence[tuple[str, str, Sequence[Any]]] = (
+    ("array", "Items", ([], [1])),
+    ("string", "Length", ("", "a")),
+    ("object", "Properties", ({}, {"a": 1})),
+)
+"""Kinds of values that have a count, how its keywords end, and values with a small one."""
 
 
 def _objects(*fragments: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -381,6 +394,22 @@ def _numbers() -> Iterator[Probe]:
     )
     beside = [{"type": kind, "multipleOf": 2, **bound} for kind in ("integer", "number") for bound in bounds]
     yield from about_schema("checks/steps/alone", beside, VALUES["number"])
+    for step in (10**2, 2**10, 2**10 + 1, 10**4, 10**6, 10**8, 10**9, 2**32 - 1, 2**32, 10**30, 99999999.5):
+        schemas = [{"type": kind, "multipleOf": step} for kind in ("integer", "number")]
+        values = [0, step, 7 * step, -2 * step, step + 1, 7 * step - 1, 1, "a"]
+        yield from about_schema(f"checks/steps/large#{step}", schemas, values)
+    tiny = [{"type": "integer", "multipleOf": step} for step in (3e-3, 3e-5, 3e-8, 7e-8, 3e-9, 7e-9, 3e-12, 3e-15)]
+    yield from about_schema("checks/steps/decimals", tiny, (0, 1, 2, 3, 7, 9, 80, 5990, 5991, 299999, 300000))
+    # A prime, so that an engine that has a state for each remainder has them all.
+    yield from about_schema("checks/steps/large#prime", [{"type": "integer", "multipleOf": 99_999_989}], (0, 1))
+    for count in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1, 2**63, 2**64, 10**30):
+        for kind, unit, few in COUNTED:
+            counted = [
+                {"type": [kind, "integer"], **more, f"{end}{unit}": count}
+                for end in ("min", "max")
+                for more in ({}, {"items": INTEGER})
+            ]
+            yield from about_schema(f"checks/large-counts/{unit.lower()}#{count}", counted, (*few, 1, None))
     counts = [
         {"type": "string", "minLength": 2.0},
         {"type": "string", "maxLength": 2.0},

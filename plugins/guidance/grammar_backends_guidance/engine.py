@@ -28,7 +28,7 @@ __all__ = ["GuidanceEngine"]
 
 NOT_IMPLEMENTED = re.compile(
     r"unimplemented|(not|only) (currently )?supported|unsupported|unknown format|not (yet )?implemented"
-    r"|constraints are not|too (complex|large|many|big|deep)|limit",
+    r"|constraints are not|too (complex|large|many|big|deep)|limit|fuel exhausted",
     re.IGNORECASE,
 )
 

@@ -57,6 +57,10 @@ SERIAL_LIMIT = 128 << 20
 """JSON that one artifact may become on its way to bytes; xgrammar needs ten times as much memory for it."""
 
 
+NOT_SUPPORTED = re.compile(r"not supported|must not exceed|must be an? (non-negative )?integer")
+"""What xgrammar says of what it cannot do: of counts beyond its integers, for the front end lets only counts pass."""
+
+
 class _Compiler(NamedTuple):
     """A compiler, and the vocabulary that it sees."""
 
@@ -480,5 +484,5 @@ def _spec_error(spec: GrammarSpec, text: str) -> SpecError:
     text = re.sub(r"^\[[\d:]+\] \S+?:\d+: ", "", text.strip())
     found = re.search(r"at line (\d+), column (\d+)", text)
     line, column = (int(found[1]), int(found[2])) if found else (None, None)
-    kind = UnsupportedFeature if "not supported" in text else SpecError
+    kind = UnsupportedFeature if NOT_SUPPORTED.search(text) else SpecError
     return kind(f"{spec.kind}: xgrammar cannot compile it", line=line, column=column, engine_text=text)
