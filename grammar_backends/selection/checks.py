@@ -11,6 +11,7 @@ Each is written once here for every engine. A table names those that apply to it
                                                                             below: what integers must be smaller than
                                                                             bits: what integers must fit
                                                                             numbers_below: as below, for numbers
+                                                                            digits: those that a fraction may have
     closed                     arrays and bare objects, when the option
                                additional_properties is "closed"
     closed-shapes              free JSON, arrays without items, objects
@@ -23,7 +24,7 @@ Each is written once here for every engine. A table names those that apply to it
     enum-containers            objects and arrays in enum and const, but
                                for compact white space
     enum-integers              integers in enum and const                   below: what all must be smaller than
-    enum-numbers               fractions in enum and const
+    enum-numbers               fractions in enum and const                  digits: only those with more digits
     enum-type-conflict         members that other keywords forbid
     false-schema               the schema `false`                           allowed: who may hold it ("" is the root)
     keywords-beside            pairs of keywords                            per keyword, those it is lost beside
@@ -185,21 +186,37 @@ def _enum_containers(view: View, settings: Settings) -> Iterator[Finding]:
 def _enum_integers(view: View, settings: Settings) -> Iterator[Finding]:
     """Integers that an engine keeps as doubles, and so turns into others."""
     for keyword in ("enum", "const"):
-        pending = list(members_of(view.schema, keyword) or ())
-        while pending:
-            value = pending.pop()
-            if isinstance(value, (dict, list)):
-                pending += value.values() if isinstance(value, dict) else value
-            elif isinstance(value, int) and abs(value) >= settings["below"]:
+        for value in _scalars(members_of(view.schema, keyword) or ()):
+            if isinstance(value, int) and abs(value) >= settings["below"]:
                 yield view.finding(keyword, f"{value} is too large to be kept exactly", "Write it as a string")
                 break
 
 
 def _enum_numbers(view: View, settings: Settings) -> Iterator[Finding]:
+    """Fractions whose spelling an engine does not know, or that it turns into others."""
     for keyword in ("enum", "const"):
         members = members_of(view.schema, keyword) or ()
-        if any(isinstance(member, float) for member in members):
-            yield view.finding(keyword, f"a fraction in {keyword} may be spelled in a way that is refused")
+        if "digits" not in settings:
+            if any(isinstance(member, float) for member in members):
+                yield view.finding(keyword, f"a fraction in {keyword} may be spelled in a way that is refused")
+        elif any(_has_digits(value, settings["digits"]) for value in _scalars(members)):
+            yield view.finding(keyword, "a number with so many digits is not kept exactly", "Write it as a string")
+
+
+def _scalars(members: Sequence[JSON]) -> Iterator[JSON]:
+    """Members that are no containers, and what is in those that are."""
+    pending = list(members)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, (dict, list)):
+            pending += value.values() if isinstance(value, dict) else value
+        else:
+            yield value
+
+
+def _has_digits(value: JSON, most: float) -> bool:
+    """Whether a value is a fraction with more digits than these."""
+    return isinstance(value, float) and len(Decimal(str(value)).normalize().as_tuple().digits) > most
 
 
 def _whole_counts(view: View, settings: Settings) -> Iterator[Finding]:
@@ -235,6 +252,8 @@ def _bounds(view: View, settings: Settings) -> Iterator[Finding]:
             continue
         if integers and settings.get("whole") and value != int(value):
             yield view.finding(keyword, f"{keyword} of an integer must be a whole number", "Round it")
+        if _has_digits(value, settings.get("digits", math.inf)):
+            yield view.finding(keyword, f"{keyword} has more digits than are kept exactly")
         if abs(value) >= below or (integers and "bits" in settings and not _fits(value, settings["bits"])):
             yield view.finding(keyword, f"{keyword} is too large to be enforced")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from grammar_backends_conformance.corpora.reading import Case, CaseText
@@ -49,7 +50,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
     "enum-integers": {
         "": [{"below": 2**64}, {"below": 2**63}, {"below": 2**53 + 1}, {"below": 2**53}, {"below": 2**31}]
     },
-    "enum-numbers": {"": [{}]},
+    "enum-numbers": {"": [{}], "digits": [{"digits": 15}, {}]},
     "enum-type-conflict": {"": [{}]},
     "unevaluated": {
         "": [{}],
@@ -60,6 +61,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
     "bounds": {
         "whole": [{"whole": True}],
         "below": [{"below": 2**64}, {"bits": 64}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
+        "digits": [{"digits": most} for most in (16, 15, 12)],
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
     "crossed-counts": {"": [{}]},
@@ -269,6 +271,12 @@ def _wrong(value: Any) -> Any:
     return [_wrong(value[0])] if isinstance(value, list) else "s"
 
 
+def _stepped(text: str, step: int) -> str:
+    """A number that is so many units in its last place away."""
+    number = Decimal(text)
+    return format(number + step * Decimal(1).scaleb(int(number.as_tuple().exponent)), "f")
+
+
 def check_probes() -> Iterator[Probe]:
     """Every probe about a check, under ``checks/CHECK/FAULT`` or ``checks/CHECK/SETTING/KEYWORD``."""
     yield from _combining()
@@ -368,6 +376,15 @@ def _numbers() -> Iterator[Probe]:
         {"allOf": [{"type": "number", "exclusiveMinimum": 1}, {"maximum": 1.5}]},
     ]
     yield from about_schema("checks/number-bounds", narrow, (*VALUES["number"], 0, 0.125, 1, 1.25, -2, -2.25))
+    # By one in the last place, some readers of JSON make another number of one with 16 digits.
+    for number in (9624366306.418835, 9080325600.347837, 9992335412.853025, 907499572.973506, 0.25):
+        text = str(number)
+        texts = (text, *(_stepped(text, step) for step in (-2, -1, 1, 2)))
+        bounded: list[Any] = [{"type": "number", keyword: number} for keyword in ("minimum", "maximum")]
+        yield from about_schema(f"checks/bounds/digits#{number}", bounded, (*map(Text, texts), 7, "a"))
+        listed: list[Any] = [{"const": number}, {"enum": [[number], "a"]}]
+        spelled = (*texts, *(f"[{each}]" for each in texts))
+        yield from about_schema(f"checks/enum-numbers/digits#{number}", listed, (*map(Text, spelled), 7, "a"))
     draft_4 = "http://json-schema.org/draft-04/schema#"
     booleans = [
         {"$schema": draft_4, "type": "integer", "minimum": 3, "exclusiveMinimum": True},
