@@ -12,6 +12,8 @@ Each is written once here for every engine. A table names those that apply to it
                                                                             bits: what integers must fit
                                                                             numbers_below: as below, for numbers
                                                                             digits: those that a fraction may have
+                                                                            exclusive_below: what fractions must be
+                                                                            smaller than to be excluded
     closed                     arrays and bare objects, when the option
                                additional_properties is "closed"
     closed-shapes              free JSON, arrays without items, objects
@@ -252,8 +254,12 @@ def _bounds(view: View, settings: Settings) -> Iterator[Finding]:
             continue
         if integers and settings.get("whole") and value != int(value):
             yield view.finding(keyword, f"{keyword} of an integer must be a whole number", "Round it")
-        if _has_digits(value, settings.get("digits", math.inf)):
+        is_inexact = integers and isinstance(value, float) and abs(value) >= 2**53
+        if "digits" in settings and (is_inexact or _has_digits(value, settings["digits"])):
             yield view.finding(keyword, f"{keyword} has more digits than are kept exactly")
+        is_open_fraction = keyword.startswith("exclusive") and value != int(value)
+        if is_open_fraction and abs(value) >= settings.get("exclusive_below", math.inf):
+            yield view.finding(keyword, f"{keyword} is a fraction too large to be excluded")
         if abs(value) >= below or (integers and "bits" in settings and not _fits(value, settings["bits"])):
             yield view.finding(keyword, f"{keyword} is too large to be enforced")
 

@@ -380,6 +380,8 @@ LARGE: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     *(({"type": "number", "multipleOf": step}, [], [1, 2.5]) for step in (2**31, 12_345_678.9, 1e300)),
     ({"type": "number", "maximum": 9624366306.418835}, [0, 9624366306.418835], [9624366306.418837]),
     ({"type": "number", "minimum": 9080325600.347837}, [9080325600.347837], [9080325600.347836, 0]),
+    ({"type": "number", "exclusiveMaximum": 89667980838.08775}, [0], [89667980838.08775]),
+    ({"type": "integer", "exclusiveMinimum": -1e18}, [], [-(10**18), -(10**18) - 1]),
     *(({"enum": [number, 7]}, [7, number], [number + 1e-6]) for number in (9992335412.853025, 0.25)),
     ({"const": {"a": [907499572.9735069]}}, [], [{"a": [907499572.9735068]}, {"a": [907499572.973507]}]),
     *(({"type": "string", "minLength": count}, [], ["", "a"]) for count in (2**31, 2**32 + 1, 10**30)),

@@ -61,6 +61,7 @@ LADDERS: Mapping[str, Mapping[str, Sequence[Settings]]] = {
     "bounds": {
         "whole": [{"whole": True}],
         "below": [{"below": 2**64}, {"bits": 64}, {"below": 2**63 - 1}, {"below": 2**53}, {"below": 2**31}],
+        "exclusive": [{"exclusive_below": below} for below in (2**33, 2**20)],
         "digits": [{"digits": most} for most in (16, 15, 12)],
         "numbers": [{"numbers_below": below} for below in (2**64, 2**63, 2**53 + 1, 2**53, 2**31)],
     },
@@ -166,6 +167,7 @@ CHOICES: Mapping[str, Sequence[Choice]] = {
     ],
 }
 
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 INTEGER, STRING, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
 A = {"properties": {"a": INTEGER}}
 A_AND_B = {"properties": {"a": INTEGER, "b": STRING}}
@@ -282,6 +284,7 @@ def check_probes() -> Iterator[Probe]:
     yield from _combining()
     yield from _members()
     yield from _numbers()
+    yield from _precision()
     yield from _patterns()
     yield from _object_checks()
     yield from _array_checks()
@@ -376,15 +379,6 @@ def _numbers() -> Iterator[Probe]:
         {"allOf": [{"type": "number", "exclusiveMinimum": 1}, {"maximum": 1.5}]},
     ]
     yield from about_schema("checks/number-bounds", narrow, (*VALUES["number"], 0, 0.125, 1, 1.25, -2, -2.25))
-    # By one in the last place, some readers of JSON make another number of one with 16 digits.
-    for number in (9624366306.418835, 9080325600.347837, 9992335412.853025, 907499572.973506, 0.25):
-        text = str(number)
-        texts = (text, *(_stepped(text, step) for step in (-2, -1, 1, 2)))
-        bounded: list[Any] = [{"type": "number", keyword: number} for keyword in ("minimum", "maximum")]
-        yield from about_schema(f"checks/bounds/digits#{number}", bounded, (*map(Text, texts), 7, "a"))
-        listed: list[Any] = [{"const": number}, {"enum": [[number], "a"]}]
-        spelled = (*texts, *(f"[{each}]" for each in texts))
-        yield from about_schema(f"checks/enum-numbers/digits#{number}", listed, (*map(Text, spelled), 7, "a"))
     draft_4 = "http://json-schema.org/draft-04/schema#"
     booleans = [
         {"$schema": draft_4, "type": "integer", "minimum": 3, "exclusiveMinimum": True},
@@ -436,6 +430,26 @@ def _numbers() -> Iterator[Probe]:
         {"type": "object", "maxProperties": 1.0},
     ]
     yield from about_schema("checks/whole-counts", counts, (*FEW, *VALUES["array"], {"a": 1, "b": 2}))
+
+
+def _precision() -> Iterator[Probe]:
+    """Bounds and members beyond the digits that doubles have, and those of integers in the notation of doubles."""
+    for fraction in (2.5, 4294967296.25, 9735783651.3, 35929671436.784, 184044763914.321, -8683667662.29):
+        values = [Text(_stepped(str(fraction), step)) for step in (-2, -1, 0, 1, 2)]
+        excluding: list[Any] = [{"type": "number", keyword: fraction} for keyword in BOUNDS[2:]]
+        yield from about_schema(f"checks/bounds/exclusive#{fraction}", excluding, (*values, 7, "a"))
+    for number in (10**18, -(10**18)):  # written as 1e18, a number of which doubles do not have the next one
+        large = [{"type": "integer", keyword: float(number)} for keyword in BOUNDS]
+        yield from about_schema(f"checks/bounds/digits#{number}", large, _integers(number))
+    # By one in the last place, some readers of JSON make another number of one with 16 digits.
+    for precise in (9624366306.418835, 9080325600.347837, 9992335412.853025, 89667980838.08775, 907499572.973506, 0.25):
+        text = str(precise)
+        texts = (text, *(_stepped(text, step) for step in (-2, -1, 1, 2)))
+        bounded: list[Any] = [{"type": "number", keyword: precise} for keyword in BOUNDS]
+        yield from about_schema(f"checks/bounds/digits#{precise}", bounded, (*map(Text, texts), 7, "a"))
+        listed: list[Any] = [{"const": precise}, {"enum": [[precise], "a"]}]
+        spelled = (*texts, *(f"[{each}]" for each in texts))
+        yield from about_schema(f"checks/enum-numbers/digits#{precise}", listed, (*map(Text, spelled), 7, "a"))
 
 
 def _patterns() -> Iterator[Probe]:
