@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 
 from grammar_backends.contract.spec import JSON, GrammarOptions
-from grammar_backends.errors import shown
+from grammar_backends.errors import SpecError, shown
 from grammar_backends.selection.disjoint import Comparison
 from grammar_backends.selection.findings import Finding
 from grammar_backends.selection.keywords import ASSERTIONS
@@ -50,21 +50,27 @@ def check_ignorable(ignore: Iterable[str]) -> None:
 def without(
     schema: JSON, support: SchemaSupport, options: GrammarOptions, ignore: frozenset[str]
 ) -> tuple[JSON, tuple[Finding, ...]]:
-    """A schema without what an engine does not enforce and may ignore, and what that was."""
+    """A schema without what an engine does not enforce and may ignore, and what that was.
+
+    The schema as it is, where references lead into what would be left out, or there is always more of it.
+    """
     original, schema = schema, copy.deepcopy(schema)
     ignored: dict[str, Finding] = {}
     for _ in range(MAX_ROUNDS):
-        sites = walk(schema)
+        try:
+            sites = walk(schema)
+        except SpecError:
+            break
         turned = _turned(sites)
         found = [finding for finding in support.findings(sites, options) if _may_go(finding, sites, ignore)]
         if any(_site_of(finding, sites) in turned for finding in (*found, *ignored.values())):
             return original, ()
         if not found:
-            break
+            return schema, tuple(ignored.values())
         for finding in found:
             _leave_out(finding, sites)
             ignored[finding.pointer or ""] = finding
-    return schema, tuple(ignored.values())
+    return original, ()
 
 
 def _turned(sites: SchemaWalk) -> set[Site]:

@@ -963,6 +963,15 @@ def test_c2_5_lenient_ignores_nothing_where_the_rest_would_then_forbid_more(sche
     assert explain(GrammarSpec.json_schema(schema), host=host, policy=LENIENT).chosen is None
 
 
+def test_c2_5_lenient_leaves_out_nothing_that_a_reference_leads_into(host: PluginHost) -> None:
+    excluded = {"format": "idn-email", "$defs": {"x": INTEGER}}
+    listed = {"a": {"type": "string", "not": excluded}, "b": {"$ref": "#/properties/a/not/$defs/x"}}
+    spec = GrammarSpec.json_schema({"type": "object", "properties": listed})
+    trace = explain(spec, host=host, policy=Policy(mode="lenient", ignore=("not",)))
+    assert trace.chosen is None
+    assert {finding.pointer for step in trace.steps for finding in step.findings} >= {"/properties/a/not"}
+
+
 @pytest.mark.parametrize("name", ["properties", "items", "$ref", "uniqeItems", "/a/b"])
 def test_c2_5_what_cannot_be_ignored_is_refused_when_the_policy_is_made(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be ignored"):
