@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,11 @@ TYPES = ("string", "integer", "number", "object", "array", "boolean", "null")
 NAMES = ("a", "b", "foo", "x1", "é")
 STRINGS = ("", "a", "b", "ab", "abc", "aé", "foo", "bar", "1", "x" * 6, "😀", "a b", "\n", "null")
 NUMBERS = (0, 1, -1, 2, 3, 5, 7, 10, 100, 1.5, 2.0, -0.5, 0.1, 1e3, 2**53 + 1)
+ODD_NUMBERS = (
+    *(1024, 1025, 5000, 86_400, 999_983, 2**31, 2**32 + 1, 2**63, 1e18, 1e300, 0.001, 3e-9, 5e-324),
+    *(9735783651.3, 9624366306.418835, 89667980838.08775, 93.39127990027835, 0.30000000000000004, -1e16),
+)
+"""Beyond the integers, the digits or the patience of some engine."""
 PATTERNS = (
     *("^a", "b$", "^[a-c]+$", "^.{2,3}$", "a|b", r"^\d+$", "[^a]", "^$", "^(foo|bar)$", "x.*y", r"^\w+$"),
     *("^(?!a)", "^(?=.*b).{2,}$", "a(?!b)", r"^(?!.*\d)[a-z]*$", "^(?!(foo|bar)$)"),
@@ -127,10 +133,14 @@ class SchemaMaker:
         self._add(schema, 0.15, format=lambda: self._dice.choice(tuple(FORMATS)))
 
     def _constrain_number(self, schema: dict[str, Any], _: int) -> None:
-        bound = lambda: self._dice.choice(NUMBERS)  # noqa: E731  # one for four keywords
+        bound = self._number
         self._add(schema, 0.3, minimum=bound, maximum=bound)
         self._add(schema, 0.15, exclusiveMinimum=bound, exclusiveMaximum=bound)
-        self._add(schema, 0.15, multipleOf=lambda: self._dice.choice((1, 2, 3, 10, 0.5, 0.1)))
+        step = lambda: abs(self._number()) or 10  # noqa: E731  # made for each
+        self._add(schema, 0.15, multipleOf=step)
+
+    def _number(self) -> float:
+        return self._dice.choice(ODD_NUMBERS if self._chance(0.15) else NUMBERS)
 
     def _constrain_object(self, schema: dict[str, Any], depth: int) -> None:
         dice, below = self._dice, max(0, depth - 1)
@@ -212,9 +222,12 @@ class SchemaMaker:
             bounds = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
             near = [schema[keyword] for keyword in bounds if keyword in schema]
             if not near or self._chance(0.3):
-                return self._dice.choice(NUMBERS)
+                return self._number()
             bound = self._dice.choice(near)
-            return self._dice.choice((bound, bound + 1, bound - 1, bound * 2, bound + 0.5, bound - 0.25))
+            beside = [
+                math.nextafter(bound, end) if isinstance(bound, float) else bound for end in (-math.inf, math.inf)
+            ]
+            return self._dice.choice((bound, bound + 1, bound - 1, bound * 2, bound + 0.5, bound - 0.25, *beside))
         if kind == "object":
             return self._object(schema, depth)
         if kind == "array":
