@@ -35,9 +35,10 @@ JSON = Any
 """A value as `json.loads` returns it."""
 
 GrammarSyntax = Literal["auto", "ebnf", "lark", "gbnf"]
+SYNTAXES: tuple[GrammarSyntax, ...] = ("auto", "ebnf", "lark", "gbnf")
+
 MAX_WHITESPACE = 1_000_000
 """The largest bound on white space that an engine is asked to count to."""
-SYNTAXES: tuple[GrammarSyntax, ...] = ("auto", "ebnf", "lark", "gbnf")
 
 
 STANDARD_FORMATS = frozenset(

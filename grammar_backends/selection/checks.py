@@ -230,13 +230,15 @@ def _whole_counts(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _large_counts(view: View, settings: Settings) -> Iterator[Finding]:
     """Counts beyond the integers of an engine, which cut them off or forget them."""
-    for kind, unit in ((ARRAY, "Items"), (STRING, "Length"), (OBJECT, "Properties")):
+    for kind, unit in _UNITS:
         below = settings.get(unit.lower(), math.inf)
         for keyword in (f"min{unit}", f"max{unit}"):
             if view.bits & kind and (view.number(keyword) or 0) >= below:
                 yield view.finding(keyword, f"{keyword} is too large to be enforced")
 
 
+_UNITS = ((ARRAY, "Items"), (STRING, "Length"), (OBJECT, "Properties"))
+"""Kinds of values that have a count, and how its keywords end."""
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
 
 _BOUNDS = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
@@ -313,9 +315,9 @@ def _pattern(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _digits(step: float) -> tuple[int, int]:
     """A step without its decimal point, and how many digits are behind that: 125 and 2 for 1.25."""
-    numerator, denominator = Decimal(str(step)).as_integer_ratio()
-    decimals = next(count for count in itertools.count() if not 10**count % denominator)
-    return numerator * 10**decimals // denominator, decimals
+    number = Decimal(str(step))
+    decimals = max(0, -int(number.normalize().as_tuple().exponent))
+    return int(number.scaleb(decimals)), decimals
 
 
 def _is_short(step: float) -> bool:
@@ -469,7 +471,7 @@ def _list_items(view: View, settings: Settings) -> Iterator[Finding]:
 
 def _crossed_counts(view: View, settings: Settings) -> Iterator[Finding]:
     """`minItems` above `maxItems` and its like, which no value satisfies, and an engine takes for the empty one."""
-    for kind, unit in ((ARRAY, "Items"), (STRING, "Length"), (OBJECT, "Properties")):
+    for kind, unit in _UNITS:
         least, most = view.number(f"min{unit}"), view.number(f"max{unit}")
         if view.bits & kind and least is not None and most is not None and least > most:
             yield view.finding(f"min{unit}", f"min{unit} is not enforced above max{unit}")

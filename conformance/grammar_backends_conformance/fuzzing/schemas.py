@@ -133,11 +133,9 @@ class SchemaMaker:
         self._add(schema, 0.15, format=lambda: self._dice.choice(tuple(FORMATS)))
 
     def _constrain_number(self, schema: dict[str, Any], _: int) -> None:
-        bound = self._number
-        self._add(schema, 0.3, minimum=bound, maximum=bound)
-        self._add(schema, 0.15, exclusiveMinimum=bound, exclusiveMaximum=bound)
-        step = lambda: abs(self._number()) or 10  # noqa: E731  # made for each
-        self._add(schema, 0.15, multipleOf=step)
+        self._add(schema, 0.3, minimum=self._number, maximum=self._number)
+        self._add(schema, 0.15, exclusiveMinimum=self._number, exclusiveMaximum=self._number)
+        self._add(schema, 0.15, multipleOf=lambda: abs(self._number()) or 10)
 
     def _number(self) -> float:
         return self._dice.choice(ODD_NUMBERS if self._chance(0.15) else NUMBERS)
